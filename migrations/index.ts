@@ -1,0 +1,4 @@
+import * as workQueue from './0001_work_queue.ts';
+
+/** Every migration, in order. Forward only: a change to what has landed is a new file. */
+export const MIGRATIONS = { '0001_work_queue': workQueue } as const;

@@ -1,0 +1,224 @@
+import { sql } from 'kysely';
+import type { CallerTransaction, Database } from './db/connect.ts';
+import { createHandOuts, type TakeRequest } from './dispatch/hand-outs.ts';
+import { startInterval } from './dispatch/interval.ts';
+import { createNotifier } from './dispatch/notifier.ts';
+import { createSightings } from './dispatch/sightings.ts';
+import { type AckRequest, ack } from './queue/ack.ts';
+import { type Enqueued, type EnqueueRequest, enqueue } from './queue/enqueue.ts';
+import { type HeartbeatRequest, heartbeat } from './queue/heartbeat.ts';
+import { mintId } from './queue/ids.ts';
+import type { TraceContext, WorkRef } from './queue/items.ts';
+import { checkInteger, LIMITS } from './queue/limits.ts';
+import { patchMetadata } from './queue/metadata.ts';
+import { type HandOut, poll } from './queue/poll.ts';
+import { putBack } from './queue/put-back.ts';
+import { list, retrieve } from './queue/read.ts';
+import { eachIdOnce } from './queue/sets.ts';
+import { recordSightings } from './queue/sightings.ts';
+import { allStats, stats } from './queue/stats.ts';
+import { type StopRequest, stop } from './queue/stop.ts';
+import { sweep } from './queue/sweep.ts';
+
+/** Durations, with their units in the names (contract §7). */
+export type QueueSettings = {
+  /** Heartbeat TTL when none is desired. */
+  readonly leaseTtlSeconds: number;
+  /** What a desired TTL is clamped to. */
+  readonly leaseTtlSecondsMax: number;
+  /** From the ack to the first heartbeat. */
+  readonly startupLeaseSeconds: number;
+  /** The reservation, when a poll names none. */
+  readonly reclaimOlderThanMs: number;
+  readonly sweepIntervalMs: number;
+  readonly retentionDays: number;
+};
+
+export const DEFAULT_SETTINGS: QueueSettings = Object.freeze({
+  leaseTtlSeconds: 120,
+  leaseTtlSecondsMax: 300,
+  startupLeaseSeconds: 120,
+  reclaimOlderThanMs: 5_000,
+  sweepIntervalMs: 1_000,
+  retentionDays: 7,
+});
+
+export type QueueOptions = {
+  readonly database: Database;
+  readonly settings?: Partial<QueueSettings>;
+  /** The active span's context, stored with what is enqueued under it. */
+  readonly traceContext?: () => TraceContext | undefined;
+  /** Told of faults in the background; nothing is lost by them. */
+  readonly onFault?: (error: unknown, what: string) => void;
+};
+
+export type PollRequest = {
+  readonly environmentId: string;
+  readonly workerId?: string | undefined;
+  /** 1 to 999; absent: look once, do not wait. */
+  readonly blockMs?: number | undefined;
+  /** How long the item stays reserved for this poll, >= 1, clamped to 600000. */
+  readonly reclaimOlderThanMs?: number | undefined;
+  /** Aborts when whoever asked has gone: what was taken for it is put back. */
+  readonly signal?: AbortSignal | undefined;
+};
+
+/**
+ * The queue as a library, without HTTP. The verbs work at once; `start` adds the background: LISTEN, so that another
+ * replica's enqueue ends a wait, and the sweep. Close it before its database. Every verb may throw `unavailable`.
+ */
+export function createQueue({ database, settings: overrides, traceContext, onFault = () => {} }: QueueOptions) {
+  const settings: QueueSettings = { ...DEFAULT_SETTINGS, ...overrides };
+  const origin = mintId('req');
+  const handOuts = createHandOuts({
+    look: (environmentId, takers) => poll(database, environmentId, takers),
+    putBack: async ({ sessionsToken }) => void (await putBack(database, sessionsToken, true)),
+  });
+  const sightings = createSightings({ record: (seen) => recordSightings(database, seen) });
+  const notifier = createNotifier({
+    send: async (environmentId) =>
+      void (await database.rows(sql`select pg_notify(${database.channel}, ${`${environmentId} ${origin}`})`)),
+  });
+  const background: { close(): Promise<void> }[] = [];
+  let listening = () => false;
+
+  const offer = (environmentId: string) => {
+    handOuts.wake(environmentId);
+    notifier.tell(environmentId);
+  };
+
+  const sweepAll = async () => {
+    for (let more = true; more; ) {
+      const swept = await sweep(database, settings);
+      for (const environmentId of swept.environmentIds) offer(environmentId);
+      more = swept.more;
+    }
+  };
+
+  return {
+    settings,
+
+    /**
+     * Puts work in; idempotent while live. In `transaction`, the caller's, the row and its notification commit with the
+     * caller's writes. Refuses: invalid_request, invalid_metadata, environment_not_found.
+     */
+    async enqueue(request: EnqueueRequest, transaction?: CallerTransaction): Promise<Enqueued> {
+      const context = request.traceContext ?? traceContext?.();
+      const enqueued = await enqueue(
+        database,
+        context === undefined ? request : { ...request, traceContext: context },
+        transaction,
+      );
+      if (transaction === undefined && enqueued.created && enqueued.lane === 'wire') offer(request.environmentId);
+      return enqueued;
+    },
+
+    /** The next item for a worker, reserved; null when there is none in time. Refuses: environment_not_found, invalid_request. */
+    async poll(request: PollRequest): Promise<HandOut | null> {
+      const { environmentId, workerId, blockMs, reclaimOlderThanMs = settings.reclaimOlderThanMs, signal } = request;
+      if (blockMs !== undefined) checkInteger('blockMs', blockMs, 1, LIMITS.blockMs);
+      checkInteger('reclaimOlderThanMs', reclaimOlderThanMs, 1, Number.MAX_SAFE_INTEGER);
+      const taker: TakeRequest = {
+        environmentId,
+        workerId: workerId ?? null,
+        blockMs,
+        reclaimOlderThanMs: Math.min(reclaimOlderThanMs, LIMITS.reclaimOlderThanMs),
+        signal,
+      };
+      sightings.note(environmentId, taker.workerId);
+      const handOut = await handOuts.take(taker);
+      sightings.note(environmentId, taker.workerId);
+      return handOut;
+    },
+
+    /**
+     * Gives back what a poll took and could not deliver; true when it was still undelivered. `unseen`: no byte of the
+     * answer left this process, so the id may stay.
+     */
+    async putBack({ item, sessionsToken }: HandOut, unseen: boolean): Promise<boolean> {
+      const done = await putBack(database, sessionsToken, unseen);
+      if (done) offer(item.environmentId);
+      return done;
+    },
+
+    /** Acknowledges a set. Each item: itself, or a refusal (not_found). */
+    ack: (refs: readonly WorkRef[]) =>
+      eachIdOnce(
+        refs.map((ref): AckRequest => ({ ...ref, startupLeaseSeconds: settings.startupLeaseSeconds })),
+        (set) => ack(database, set),
+      ),
+
+    /** Extends a set of leases. Each item: the heartbeat, or a refusal (not_found, precondition_failed). */
+    heartbeat: (
+      requests: readonly (Omit<HeartbeatRequest, 'ttlSeconds'> & { readonly desiredTtlSeconds?: number | undefined })[],
+    ) =>
+      eachIdOnce(
+        requests.map(({ desiredTtlSeconds, ...request }): HeartbeatRequest => {
+          if (desiredTtlSeconds !== undefined) {
+            checkInteger('desiredTtlSeconds', desiredTtlSeconds, 1, Number.MAX_SAFE_INTEGER);
+          }
+          const ttlSeconds = Math.min(desiredTtlSeconds ?? settings.leaseTtlSeconds, settings.leaseTtlSecondsMax);
+          return { ...request, ttlSeconds };
+        }),
+        (set) => heartbeat(database, set, settings.leaseTtlSeconds),
+      ),
+
+    /** Stops a set. Each item: its new state, or a refusal (not_found, conflict). */
+    stop: (requests: readonly StopRequest[]) => eachIdOnce(requests, (set) => stop(database, set)),
+
+    /** Merges metadata. Refuses: not_found, invalid_metadata. */
+    patchMetadata: (ref: WorkRef, patch: Readonly<Record<string, string | null>>) =>
+      patchMetadata(database, ref, patch),
+
+    /** Refuses: not_found. */
+    retrieve: (ref: WorkRef) => retrieve(database, ref),
+
+    /** Newest first. Refuses: environment_not_found, invalid_request. */
+    list: (environmentId: string, page: { limit: number; page?: string | undefined }) =>
+      list(database, environmentId, page),
+
+    /** Refuses: environment_not_found. */
+    async stats(environmentId: string) {
+      await sightings.flush();
+      return stats(database, environmentId);
+    },
+
+    /** The same figures of every self_hosted environment, in one statement. */
+    async allStats() {
+      await sightings.flush();
+      return allStats(database);
+    },
+
+    /** One pass of the background sweep, also for processes that run it on a schedule of their own. */
+    sweep: sweepAll,
+
+    /** True while another replica's enqueue would wake a poll that waits here. */
+    isListening: () => listening(),
+
+    /** Starts listening and sweeping. */
+    start(): void {
+      const listener = database.listen({
+        onNotification(payload) {
+          const [environmentId, sender] = payload.split(' ');
+          if (sender !== origin) handOuts.wake(environmentId);
+        },
+        onListening: () => handOuts.wake(),
+      });
+      listening = listener.isListening;
+      const sweeper = startInterval(sweepAll, settings.sweepIntervalMs, (error) => onFault(error, 'a sweep failed'));
+      background.push(listener, sweeper);
+    },
+
+    /** Answers waiting polls with null and ends the background; verbs go on working until the database is closed. */
+    stopWaiting: () => handOuts.close(),
+
+    async close(): Promise<void> {
+      handOuts.close();
+      await Promise.all(background.map((part) => part.close()));
+      await notifier.close();
+      await sightings.flush();
+    },
+  };
+}
+
+export type Queue = ReturnType<typeof createQueue>;

@@ -1,0 +1,150 @@
+import { join } from 'node:path';
+import {
+  type CompiledQuery,
+  Kysely,
+  type Transaction as KyselyTransaction,
+  PGliteDialect,
+  PostgresDialect,
+  type QueryExecutorProvider,
+} from 'kysely';
+import pg from 'pg';
+import { QueueError } from '../queue/errors.ts';
+import { isUnavailable } from './failures.ts';
+import { type Listen, listenOnPglite, listenOnPostgres } from './listen.ts';
+import { lockFolder } from './lock-folder.ts';
+import { type TableNames, tableNames } from './sql.ts';
+import type { Tables } from './tables.ts';
+
+/**
+ * A transaction of the caller's, in which a statement of ours is to run: Kysely's, or anything with pg's
+ * `query(text, values)`. It is neither committed nor rolled back here.
+ */
+export type CallerTransaction =
+  // biome-ignore lint/suspicious/noExplicitAny: the caller's own database type does not concern us
+  KyselyTransaction<any> | { query(text: string, values: unknown[]): Promise<{ rows: unknown[] }> };
+
+/** A statement: the `sql` template's or a builder's. */
+type Statement<Row> = { compile(provider: QueryExecutorProvider): CompiledQuery<Row> };
+
+export type Database = {
+  readonly engine: 'postgres' | 'pglite';
+  readonly schema: string;
+  readonly names: TableNames;
+  /** The builder, for statements of one table and one verb; every name is qualified by the schema. */
+  readonly kysely: Kysely<Tables>;
+  /** Runs one statement. Throws `unavailable` when the database could not be reached or gave up (our own pool only). */
+  rows<Row>(statement: Statement<Row>, transaction?: CallerTransaction): Promise<Row[]>;
+  /** The channel that wakes waiting polls: NOTIFY is per database, so the schema is part of the name. */
+  readonly channel: string;
+  readonly listen: Listen;
+  close(): Promise<void>;
+};
+
+export type DatabaseOptions = {
+  /** Postgres 14+. Without it the database is PGlite, in `dataDir`. */
+  connectionString?: string | undefined;
+  /** A direct connection for LISTEN when `connectionString` leads through a transaction pooler. */
+  listenConnectionString?: string | undefined;
+  /** PGlite's folder; `memory://` keeps nothing. */
+  dataDir?: string;
+  schema?: string;
+  poolConnectionsMax?: number;
+  statementTimeoutMs?: number;
+  lockTimeoutMs?: number;
+  /** Told of faults nobody waits for: an idle connection that broke, a LISTEN client that had to come back. */
+  onFault?: (error: unknown, what: string) => void;
+};
+
+/** A `dataDir` that keeps nothing. */
+export const IN_MEMORY = 'memory://';
+const CONNECT_TIMEOUT_MS = 5_000;
+/** Also a channel name and part of both engines' LISTEN without quoting. */
+const SCHEMA_NAME = /^[a-z_][a-z0-9_]{0,49}$/;
+
+/** Opens the database. Postgres connects lazily; PGlite is started here. Whoever opens closes. */
+export async function openDatabase(options: DatabaseOptions): Promise<Database> {
+  const schema = options.schema ?? 'leasehold';
+  if (!SCHEMA_NAME.test(schema)) throw new Error(`schema must match ${SCHEMA_NAME}, got ${JSON.stringify(schema)}`);
+  const channel = `${schema}_work`;
+  const onFault = options.onFault ?? (() => {});
+  const engine = options.connectionString === undefined ? await openPglite(options) : openPostgres(options, onFault);
+  const kysely = engine.kysely.withSchema(schema);
+
+  return {
+    engine: engine.name,
+    schema,
+    names: tableNames(schema),
+    kysely,
+    channel,
+    listen: (handlers) => engine.listen(channel, handlers),
+    async rows<Row>(statement: Statement<Row>, transaction?: CallerTransaction): Promise<Row[]> {
+      const compiled = statement.compile(kysely);
+      if (transaction === undefined) {
+        try {
+          return (await kysely.executeQuery(compiled)).rows;
+        } catch (error) {
+          if (!isUnavailable(error)) throw error;
+          throw new QueueError('unavailable', 'the database did not answer, try again', { cause: error });
+        }
+      }
+      if ('executeQuery' in transaction) return (await transaction.executeQuery<Row>(compiled)).rows;
+      return (await transaction.query(compiled.sql, [...compiled.parameters])).rows as Row[];
+    },
+    close: engine.close,
+  };
+}
+
+type Engine = {
+  name: Database['engine'];
+  kysely: Kysely<Tables>;
+  listen(channel: string, handlers: Parameters<Listen>[0]): ReturnType<Listen>;
+  close(): Promise<void>;
+};
+
+function openPostgres(options: DatabaseOptions, onFault: (error: unknown, what: string) => void): Engine {
+  const pool = new pg.Pool({
+    connectionString: options.connectionString,
+    max: options.poolConnectionsMax ?? 16,
+    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+    statement_timeout: options.statementTimeoutMs ?? 10_000,
+    lock_timeout: options.lockTimeoutMs ?? 5_000,
+    idle_in_transaction_session_timeout: 30_000,
+    application_name: 'leasehold',
+    keepAlive: true,
+  });
+  // Without these listeners a killed backend ends the process (traps: Kysely and pg).
+  pool.on('error', (error) => onFault(error, 'an idle database connection broke'));
+  pool.on('connect', (client) => client.on('error', (error) => onFault(error, 'a database connection broke')));
+  const kysely = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
+  return {
+    name: 'postgres',
+    kysely,
+    listen: (channel, handlers) =>
+      listenOnPostgres(options.listenConnectionString ?? options.connectionString ?? '', channel, handlers, onFault),
+    close: () => kysely.destroy(),
+  };
+}
+
+async function openPglite(options: DatabaseOptions): Promise<Engine> {
+  const dataDir = options.dataDir ?? IN_MEMORY;
+  const unlock = dataDir === IN_MEMORY ? undefined : lockFolder(dataDir);
+  try {
+    const { PGlite } = await import('@electric-sql/pglite');
+    const pglite = await PGlite.create(dataDir === IN_MEMORY ? IN_MEMORY : join(dataDir, 'pglite'));
+    const kysely = new Kysely<Tables>({ dialect: new PGliteDialect({ pglite }) });
+    return {
+      name: 'pglite',
+      kysely,
+      listen: (channel, handlers) => listenOnPglite(pglite, channel, handlers),
+      async close() {
+        await kysely.destroy();
+        // Kysely closes only what it has used.
+        if (!pglite.closed) await pglite.close();
+        unlock?.();
+      },
+    };
+  } catch (error) {
+    unlock?.();
+    throw error;
+  }
+}

@@ -1,0 +1,17 @@
+/**
+ * SQLSTATE classes and codes that say "not now" and nothing about the request: connection, resources, operator
+ * intervention, system errors; lock and serialisation failures; statement timeout; a standby that has not been promoted.
+ */
+const TRANSIENT_SQLSTATE = /^(08|53|57|58|40|55P03|25006)/;
+const TRANSIENT_ERRNO = /^(ECONN|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ENETDOWN)/;
+/** What pg says without a code: pool and socket messages. */
+const TRANSIENT_MESSAGE =
+  /^(timeout exceeded when trying to connect|Connection terminated|Client has encountered a connection error|Query read timeout|Cannot use a pool after calling end|driver has already been destroyed|PGlite is closed)/;
+
+/** True when the database could not be asked or gave up: the caller should try again, and no 4xx is due (contract §1). */
+export function isUnavailable(error: unknown): boolean {
+  if (error instanceof AggregateError) return error.errors.some(isUnavailable);
+  if (!(error instanceof Error)) return false;
+  const code = 'code' in error && typeof error.code === 'string' ? error.code : '';
+  return TRANSIENT_SQLSTATE.test(code) || TRANSIENT_ERRNO.test(code) || TRANSIENT_MESSAGE.test(error.message);
+}

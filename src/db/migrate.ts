@@ -1,0 +1,45 @@
+import { sql } from 'kysely';
+import { Migrator } from 'kysely/migration';
+import { MIGRATIONS } from '../../migrations/index.ts';
+import type { Database } from './connect.ts';
+
+const TABLE = 'migrations';
+
+/** Brings the schema to this version. Replicas that start together take turns (Kysely's advisory lock). */
+export async function migrate(database: Database): Promise<void> {
+  if ((await schemaStatus(database)) === 'newer') return;
+  const migrator = new Migrator({
+    db: database.kysely,
+    provider: {
+      async getMigrations() {
+        return Object.fromEntries(
+          Object.entries(MIGRATIONS).map(([name, { up }]) => [name, { up: up(database.schema) }]),
+        );
+      },
+    },
+    migrationTableName: TABLE,
+    migrationLockTableName: `${TABLE}_lock`,
+    migrationTableSchema: database.schema,
+  });
+  const { error } = await migrator.migrateToLatest();
+  if (error !== undefined) throw error;
+}
+
+/**
+ * `current`; `older` when migrations are missing; `newer` when a later version has migrated already: migrations only
+ * ever expand what an older replica uses, so it goes on serving.
+ */
+export async function schemaStatus(database: Database): Promise<'current' | 'older' | 'newer'> {
+  const [found] = await database.rows(
+    sql<{ exists: boolean }>`select to_regclass(${`${database.schema}.${TABLE}`}) is not null as exists`,
+  );
+  if (!found?.exists) return 'older';
+  const applied = new Set(
+    (await database.rows(sql<{ name: string }>`select name from ${sql.id(database.schema, TABLE)}`)).map(
+      (row) => row.name,
+    ),
+  );
+  const known = Object.keys(MIGRATIONS);
+  if (known.some((name) => !applied.has(name))) return 'older';
+  return applied.size > known.length ? 'newer' : 'current';
+}

@@ -1,0 +1,18 @@
+import { type RawBuilder, sql } from 'kysely';
+
+/** An instant as the wire carries it: RFC 3339, UTC, microseconds, byte for byte (contract §5). */
+export const rfc3339 = (instant: RawBuilder<unknown>): RawBuilder<string> =>
+  sql`to_char(${instant} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
+
+/** The tables by their full names, so that no statement depends on a search path (design §4). */
+export function tableNames(schema: string) {
+  return {
+    workItems: sql.id(schema, 'work_items'),
+    handOuts: sql.id(schema, 'hand_outs'),
+    environments: sql.id(schema, 'environments'),
+    credentials: sql.id(schema, 'credentials'),
+    workerSightings: sql.id(schema, 'worker_sightings'),
+  };
+}
+
+export type TableNames = ReturnType<typeof tableNames>;

@@ -1,0 +1,41 @@
+import type { Generated } from 'kysely';
+
+/** Text with microseconds on the way out (see `rfc3339`), RFC 3339 text on the way in. Never a JavaScript Date. */
+type Instant = string;
+
+export type EnvironmentType = 'self_hosted' | 'cloud';
+
+export type EnvironmentsTable = {
+  id: string;
+  name: string;
+  description: string | null;
+  type: EnvironmentType;
+  metadata: Generated<string>;
+  created_at: Generated<Instant>;
+  updated_at: Generated<Instant>;
+  archived_at: Instant | null;
+};
+
+/** Environment keys and API keys: the kind is told by `environment_id`, which only an environment key has. */
+export type CredentialsTable = {
+  id: string;
+  environment_id: string | null;
+  name: string;
+  key_hash: string;
+  created_at: Generated<Instant>;
+  expires_at: Instant;
+  revoked_at: Instant | null;
+};
+
+export type WorkerSightingsTable = {
+  environment_id: string;
+  worker_id: string;
+  seen_at: Instant;
+};
+
+/** The tables that Kysely's builder touches. `work_items` and `hand_outs` are only ever reached by `sql` (design §3). */
+export type Tables = {
+  environments: EnvironmentsTable;
+  credentials: CredentialsTable;
+  worker_sightings: WorkerSightingsTable;
+};

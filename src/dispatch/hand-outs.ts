@@ -1,0 +1,167 @@
+import type { HandOut, Taker } from '../queue/poll.ts';
+
+export type TakeRequest = Taker & {
+  readonly environmentId: string;
+  /** Wait this long for work to come; undefined looks once. */
+  readonly blockMs: number | undefined;
+  /** Aborts when whoever asked has gone. */
+  readonly signal?: AbortSignal | undefined;
+};
+
+export type HandOutsOptions = {
+  /** One look at the database for a line of takers: taker n's hand-out at index n. */
+  look(environmentId: string, takers: readonly Taker[]): Promise<(HandOut | null)[]>;
+  /** Undoes a hand-out that reached nobody. */
+  putBack(handOut: HandOut): Promise<void>;
+  takersPerLookMax?: number;
+};
+
+type Waiter = {
+  readonly request: TakeRequest;
+  readonly settle: (outcome: HandOut | null) => void;
+  readonly fail: (error: unknown) => void;
+  /** False for a poll that does not wait, and once a waiting one's time is up: the next look is its last. */
+  patient: boolean;
+  /** A look that began after this waiter came has found nothing for it. */
+  looked: boolean;
+  inLook: boolean;
+  gone: boolean;
+};
+
+type Line = { waiters: Set<Waiter>; fresh: Set<Waiter>; woken: boolean; looking: boolean };
+
+const TAKERS_PER_LOOK_MAX = 64;
+
+/**
+ * Who waits for work, by environment, in order of arrival. One look at a time serves a whole line: the takers in front get what
+ * it finds, and when it finds less than was asked for, everybody who came before it began has been looked for. A waiter is in
+ * line before the look begins, so an enqueue is never missed (design §5).
+ */
+export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LOOK_MAX }: HandOutsOptions) {
+  const lines = new Map<string, Line>();
+  let closed = false;
+
+  const lineOf = (environmentId: string): Line => {
+    let line = lines.get(environmentId);
+    if (line === undefined) {
+      line = { waiters: new Set(), fresh: new Set(), woken: false, looking: false };
+      lines.set(environmentId, line);
+    }
+    return line;
+  };
+
+  async function serve(environmentId: string, line: Line): Promise<void> {
+    if (line.looking) return;
+    line.looking = true;
+    while (line.waiters.size > 0 && (line.woken || line.fresh.size > 0)) {
+      line.woken = false;
+      await lookOnce(environmentId, line);
+    }
+    line.looking = false;
+    if (line.waiters.size === 0) lines.delete(environmentId);
+  }
+
+  async function lookOnce(environmentId: string, line: Line): Promise<void> {
+    const takers = [...line.waiters.values().take(takersPerLookMax)];
+    const before = [...line.fresh];
+    for (const waiter of takers) waiter.inLook = true;
+    let handOuts: (HandOut | null)[];
+    try {
+      handOuts = await look(
+        environmentId,
+        takers.map((waiter) => waiter.request),
+      );
+    } catch (error) {
+      for (const waiter of takers) waiter.inLook = false;
+      // Those who have been looked for go on waiting; nobody is told "nothing" without a look.
+      for (const waiter of new Set([...before, ...takers.filter((taker) => !taker.patient)])) waiter.fail(error);
+      return;
+    }
+    for (const [index, waiter] of takers.entries()) {
+      waiter.inLook = false;
+      const handOut = handOuts[index] ?? null;
+      if (handOut === null) continue;
+      if (!waiter.gone) {
+        waiter.settle(handOut);
+        continue;
+      }
+      line.woken = true;
+      await putBack(handOut).catch(() => {}); // the reservation lapses all the same
+    }
+    if (handOuts.some((handOut) => handOut === null)) {
+      for (const waiter of before) {
+        waiter.looked = true;
+        line.fresh.delete(waiter);
+      }
+      for (const waiter of [...before, ...takers]) if (!waiter.patient) waiter.settle(null);
+    } else if (line.waiters.size > 0) {
+      line.woken = true;
+    }
+  }
+
+  return {
+    /** Waits for an item, at most `blockMs`. Null: a look that began after the call found nothing, or the time is up. */
+    take(request: TakeRequest): Promise<HandOut | null> {
+      if (closed && request.blockMs !== undefined) return Promise.resolve(null);
+      return new Promise((resolve, reject) => {
+        const line = lineOf(request.environmentId);
+        const leave = () => {
+          clearTimeout(timer);
+          request.signal?.removeEventListener('abort', abort);
+          line.waiters.delete(waiter);
+          line.fresh.delete(waiter);
+        };
+        const waiter: Waiter = {
+          request,
+          settle(outcome) {
+            leave();
+            resolve(outcome);
+          },
+          fail(error) {
+            leave();
+            reject(error);
+          },
+          patient: request.blockMs !== undefined,
+          looked: false,
+          inLook: false,
+          gone: false,
+        };
+        const abort = () => {
+          waiter.gone = true;
+          waiter.settle(null);
+        };
+        const timer =
+          request.blockMs === undefined ? undefined : setTimeout(() => losePatience(waiter), request.blockMs);
+        line.waiters.add(waiter);
+        line.fresh.add(waiter);
+        if (request.signal?.aborted) abort();
+        else request.signal?.addEventListener('abort', abort, { once: true });
+        void serve(request.environmentId, line);
+      });
+    },
+
+    /** There may be work: look again for those who wait. Without an environment: everywhere. */
+    wake(environmentId?: string): void {
+      for (const [id, line] of environmentId === undefined
+        ? lines
+        : [[environmentId, lines.get(environmentId)] as const]) {
+        if (line === undefined) continue;
+        line.woken = true;
+        void serve(id, line);
+      }
+    },
+
+    /** Ends all waiting: blocked polls are answered null, at once or after the look that they are in. */
+    close(): void {
+      closed = true;
+      for (const line of lines.values()) for (const waiter of [...line.waiters]) losePatience(waiter);
+    },
+  };
+}
+
+export type HandOuts = ReturnType<typeof createHandOuts>;
+
+function losePatience(waiter: Waiter): void {
+  waiter.patient = false;
+  if (waiter.looked && !waiter.inLook) waiter.settle(null);
+}

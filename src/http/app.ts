@@ -1,0 +1,88 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController, type RawServerDefault } from 'fastify';
+import type { Callers } from '../control/credentials.ts';
+import type { Queue } from '../create-queue.ts';
+import type { Database } from '../db/connect.ts';
+import { QueueError } from '../queue/errors.ts';
+import { mintId } from '../queue/ids.ts';
+import { Environment } from '../wire/control.ts';
+import { ErrorEnvelope } from '../wire/errors.ts';
+import { Work } from '../wire/work.ts';
+import { registerAuth } from './auth.ts';
+import { BODY_BYTES_MAX, registerBodyParser } from './body.ts';
+import { answerBrokenHttp } from './broken-http.ts';
+import { sendError } from './errors.ts';
+import { registerRoutes } from './routes/index.ts';
+import { validatorCompiler } from './validation.ts';
+
+export type AppOptions = {
+  readonly queue: Queue;
+  readonly database: Database;
+  readonly callers: Callers;
+  /** `api_base_url` in `secret`. */
+  readonly publicUrl: () => string;
+  readonly logger?: FastifyBaseLogger;
+  /** Called with the instance before the routes are added: the OpenAPI generator listens there. */
+  readonly beforeRoutes?: (app: App) => void;
+};
+
+export type App = FastifyInstance<
+  RawServerDefault,
+  IncomingMessage,
+  ServerResponse,
+  FastifyBaseLogger,
+  TypeBoxTypeProvider
+>;
+
+declare module 'fastify' {
+  interface FastifyInstance {
+    /** From now on answers tell keep-alive connections to close. */
+    drain(): void;
+  }
+}
+
+/** The HTTP server, not yet listening. Dependencies come in, nothing is looked up (design §2). */
+export function buildApp(options: AppOptions): App {
+  const app: App = fastify({
+    ...(options.logger === undefined ? {} : { loggerInstance: options.logger }),
+    logController: new LogController({ disableRequestLogging: true }),
+    genReqId: () => mintId('req'),
+    bodyLimit: BODY_BYTES_MAX,
+    return503OnClosing: false,
+    exposeHeadRoutes: false,
+    http: { requireHostHeader: false }, // Node would answer without the envelope
+    routerOptions: { maxParamLength: 200 },
+    clientErrorHandler: answerBrokenHttp,
+    frameworkErrors: (error, request, reply) => sendError(error, request, reply),
+  }).withTypeProvider<TypeBoxTypeProvider>();
+
+  let draining = false;
+  app.decorate('drain', () => {
+    draining = true;
+  });
+  app.setValidatorCompiler(validatorCompiler);
+  app.addSchema(Work);
+  app.addSchema(Environment);
+  app.addSchema(ErrorEnvelope);
+  app.addHook('onRequest', async (request, reply) => {
+    reply.header('request-id', request.id).header('cache-control', 'no-store');
+  });
+  app.addHook('onSend', async (_request, reply) => {
+    if (draining) reply.header('connection', 'close');
+  });
+  app.addHook('onResponse', async (request, reply) => {
+    const { method, routeOptions } = request;
+    request.log.debug({ method, route: routeOptions.url, status: reply.statusCode, ms: reply.elapsedTime }, 'answered');
+  });
+  app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
+  app.setNotFoundHandler((request, reply) => sendError(new QueueError('not_found', 'no such route'), request, reply));
+  // An expectation that Node does not know is a header like any other: ignored, not refused with its bare 417.
+  app.server.on('checkExpectation', (request, response) => app.routing(request, response));
+
+  registerBodyParser(app);
+  registerAuth(app, options.callers);
+  options.beforeRoutes?.(app);
+  app.after(() => registerRoutes(app, options));
+  return app;
+}

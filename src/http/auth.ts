@@ -1,0 +1,64 @@
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { Caller, Callers } from '../control/credentials.ts';
+import { HttpError } from './errors.ts';
+
+/**
+ * Whom a route lets in (contract §2). `operator`: API keys. `environment`: also its own environment keys. `item`: also the
+ * item's own sessions token. `anyone`: no credential.
+ */
+export type Access = 'anyone' | 'item' | 'environment' | 'operator';
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    access?: Access;
+  }
+  interface FastifyRequest {
+    caller: Caller | undefined;
+  }
+}
+
+const BEARER = /^bearer +(\S+) *$/i;
+
+/** Checks each request before its body is read. A route that does not say whom it lets in cannot be added. */
+export function registerAuth(app: FastifyInstance, callers: Callers): void {
+  app.decorateRequest('caller', undefined);
+  app.addHook('onRoute', (route) => {
+    if (route.config?.access === undefined)
+      throw new Error(`${route.method} ${route.url} does not say whom it lets in`);
+  });
+  app.addHook('onRequest', async (request) => {
+    const { access } = request.routeOptions.config;
+    if (access === undefined || access === 'anyone') return; // undefined: no such route
+    request.caller = await authorise(request, access, callers);
+  });
+}
+
+async function authorise(request: FastifyRequest, access: Access, callers: Callers): Promise<Caller> {
+  const caller = await identify(request, callers);
+  const refused = new HttpError('forbidden', 'this credential does not authorise this call');
+  if (caller === undefined) throw unauthenticated();
+  if (caller.kind === 'api') return caller;
+  const { environment_id: environmentId, work_id: workId } = request.params as Record<string, string | undefined>;
+  if (caller.kind === 'session') {
+    if (access === 'item' && caller.environmentId === environmentId && caller.workId === workId) return caller;
+    throw refused;
+  }
+  // Not for this environment: no different from unknown (contract §2, D).
+  if (environmentId !== undefined && caller.environmentId !== environmentId) throw unauthenticated();
+  if (access === 'operator') throw refused;
+  return caller;
+}
+
+/** The first known credential of those presented: some clients send a standing x-api-key beside their bearer token. */
+async function identify({ headers }: FastifyRequest, callers: Callers): Promise<Caller | undefined> {
+  const presented = [BEARER.exec(headers.authorization ?? '')?.[1], headers['x-api-key']];
+  for (const credential of presented) {
+    if (typeof credential !== 'string' || credential === '') continue;
+    const caller = await callers.identify(credential);
+    if (caller !== undefined) return caller;
+  }
+  return undefined;
+}
+
+const unauthenticated = () =>
+  new HttpError('unauthenticated', 'the credential is missing, unknown, expired, revoked or for another environment');

@@ -1,0 +1,24 @@
+import { only } from '../../queue/errors.ts';
+import { Component, WorkParams } from '../../wire/primitives.ts';
+import { toWork, Work } from '../../wire/work.ts';
+import type { App, AppOptions } from '../app.ts';
+import { responses } from './responses.ts';
+
+export function ackRoute(app: App, { queue }: AppOptions): void {
+  app.route({
+    method: 'POST',
+    url: '/v1/environments/:environment_id/work/:work_id/ack',
+    config: { access: 'item' },
+    schema: {
+      operationId: 'ackWork',
+      summary: 'Acknowledge a work item',
+      description: 'Starts the startup lease of a queued item; one that is past that is answered unchanged.',
+      tags: ['work'],
+      params: WorkParams,
+      response: responses({ 200: Component(Work) }, 401, 403, 404),
+    },
+    async handler({ params }) {
+      return toWork(only(await queue.ack([{ environmentId: params.environment_id, id: params.work_id }])));
+    },
+  });
+}

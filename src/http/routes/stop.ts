@@ -1,0 +1,37 @@
+import { Type } from 'typebox';
+import { only } from '../../queue/errors.ts';
+import { WorkParams } from '../../wire/primitives.ts';
+import { StopBody } from '../../wire/work.ts';
+import type { App, AppOptions } from '../app.ts';
+import { responses } from './responses.ts';
+
+export function stopRoute(app: App, { queue }: AppOptions): void {
+  app.route({
+    method: 'POST',
+    url: '/v1/environments/:environment_id/work/:work_id/stop',
+    config: { access: 'item' },
+    schema: {
+      operationId: 'stopWork',
+      summary: 'Stop a work item',
+      description:
+        'An active item winds down under its lease and reads `stopping`; any other, or `force`, ends at once.',
+      tags: ['work'],
+      params: WorkParams,
+      body: StopBody,
+      response: responses({ 204: Type.Null({ description: 'Stopped or stopping' }) }, 400, 401, 403, 404, 409, 413),
+    },
+    async handler({ params, body, caller }, reply) {
+      only(
+        await queue.stop([
+          {
+            environmentId: params.environment_id,
+            id: params.work_id,
+            force: body?.force ?? false,
+            reason: caller?.kind === 'api' ? 'operator' : 'worker',
+          },
+        ]),
+      );
+      return reply.code(204).send(null);
+    },
+  });
+}

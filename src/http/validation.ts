@@ -1,0 +1,131 @@
+import type { FastifySchemaCompiler } from 'fastify';
+import type { TSchema } from 'typebox';
+import { Compile } from 'typebox/compile';
+import { QueueError } from '../queue/errors.ts';
+import { isStorable } from '../queue/limits.ts';
+
+/** The parts of a JSON schema that a rule is made of. */
+type Node = {
+  type?: string | readonly string[];
+  enum?: readonly unknown[];
+  const?: unknown;
+  properties?: Record<string, Node>;
+  required?: readonly string[];
+  patternProperties?: Record<string, Node>;
+  additionalProperties?: Node | boolean;
+  minimum?: number;
+  maximum?: number;
+  minLength?: number;
+  maxLength?: number;
+};
+
+/**
+ * Validates without coercing anything (contract §1). A path that cannot exist is 404; headers are never refused; of a query,
+ * unknown parameters are ignored and integers are read strictly from their text.
+ */
+export const validatorCompiler: FastifySchemaCompiler<TSchema> = ({ schema, httpPart }) => {
+  if (httpPart === 'headers') return (value: unknown) => ({ value });
+  const validator = Compile(schema);
+  const root = schema as Node;
+  return (value: unknown) => {
+    if (httpPart === 'params') {
+      return validator.Check(value) ? { value } : { error: new QueueError('not_found', 'no such id') };
+    }
+    // No body is null here, and only a schema that allows null takes it.
+    const parsed = httpPart === 'querystring' ? parseQuery(root, value) : (value ?? null);
+    const unstorable = findUnstorable(parsed, []);
+    if (unstorable !== undefined) {
+      return { error: refuse(`${unstorable} must not hold NUL or unpaired surrogates`) };
+    }
+    if (validator.Check(parsed)) return { value: parsed };
+    const [first] = validator.Errors(parsed);
+    const path = (first?.instancePath ?? '').split('/').slice(1).map(unescapePointer);
+    return { error: refuse(explain(root, path, parsed)) };
+  };
+};
+
+const refuse = (message: string): QueueError => new QueueError('invalid_request', message);
+
+const INTEGER = /^(0|[1-9]\d{0,15})$/;
+
+/** Only declared parameters, and integers from plain decimal digits: `1e2`, ` 5 ` and `0x10` stay the text they are. */
+function parseQuery(schema: Node, query: unknown): Record<string, unknown> {
+  const given: Record<string, unknown> = { ...(query as object) };
+  const parsed: Record<string, unknown> = {};
+  for (const [name, rule] of Object.entries(schema.properties ?? {})) {
+    const value = given[name];
+    if (value === undefined) continue;
+    parsed[name] = rule.type === 'integer' && typeof value === 'string' && INTEGER.test(value) ? Number(value) : value;
+  }
+  return parsed;
+}
+
+/** The field and the rule that it breaks, in words. */
+function explain(root: Node, path: readonly string[], value: unknown): string {
+  let node: Node | undefined = root;
+  let given: unknown = value;
+  for (const key of path) {
+    node = child(node, key);
+    given = isRecord(given) ? given[key] : undefined;
+  }
+  const field = path.length === 0 ? 'the body' : path.join('.');
+  const missing = isRecord(given) ? node?.required?.find((name) => !Object.hasOwn(given as object, name)) : undefined;
+  if (missing !== undefined) {
+    return `${[...path, missing].join('.')} is required and must be ${ruleOf(child(node, missing))}`;
+  }
+  if (isRecord(given) && node?.additionalProperties === false) {
+    const unknown = Object.keys(given).find((name) => !Object.hasOwn(node?.properties ?? {}, name));
+    if (unknown !== undefined) return `${[...path, unknown].join('.')} is not a known field`;
+  }
+  return `${field} must be ${ruleOf(node)}`;
+}
+
+function child(node: Node | undefined, key: string): Node | undefined {
+  if (node?.properties !== undefined && Object.hasOwn(node.properties, key)) return node.properties[key];
+  const [pattern] = Object.values(node?.patternProperties ?? {});
+  return pattern ?? (typeof node?.additionalProperties === 'object' ? node.additionalProperties : undefined);
+}
+
+function ruleOf(node: Node | undefined): string {
+  if (node === undefined) return 'valid';
+  if (node.const !== undefined) return JSON.stringify(node.const);
+  if (node.enum !== undefined) return `one of ${node.enum.join(', ')}`;
+  const types = [node.type ?? []].flat();
+  const nullable = types.includes('null') ? ' or null' : '';
+  switch (types[0]) {
+    case 'integer':
+      return (
+        (node.maximum === undefined
+          ? `an integer of at least ${node.minimum}`
+          : `an integer from ${node.minimum} to ${node.maximum}`) + nullable
+      );
+    case 'string':
+      return (
+        (node.maxLength === undefined
+          ? 'a string'
+          : `a string of ${node.minLength ?? 0} to ${node.maxLength} characters`) + nullable
+      );
+    case 'boolean':
+      return `true or false${nullable}`;
+    case 'object':
+      return `an object${nullable}`;
+    default:
+      return 'valid';
+  }
+}
+
+/** The path of the first text, key or value, that Postgres could not give back the same. */
+function findUnstorable(value: unknown, path: readonly string[]): string | undefined {
+  if (typeof value === 'string') return isStorable(value) ? undefined : path.join('.') || 'the body';
+  if (!isRecord(value)) return undefined;
+  for (const [key, inner] of Object.entries(value)) {
+    if (!isStorable(key)) return `a key of ${path.join('.') || 'the body'}`;
+    const found = findUnstorable(inner, [...path, key]);
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
+const isRecord = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null;
+
+const unescapePointer = (part: string): string => part.replaceAll('~1', '/').replaceAll('~0', '~');

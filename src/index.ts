@@ -1,0 +1,44 @@
+/** The library's door: the queue without HTTP (design §2). */
+
+export { type IssuedKey, issueKey } from './control/credentials.ts';
+export {
+  createEnvironment,
+  type Environment,
+  type NewEnvironment,
+  retrieveEnvironment,
+} from './control/environments.ts';
+export {
+  createQueue,
+  DEFAULT_SETTINGS,
+  type PollRequest,
+  type Queue,
+  type QueueOptions,
+  type QueueSettings,
+} from './create-queue.ts';
+export { type CallerTransaction, type Database, type DatabaseOptions, IN_MEMORY, openDatabase } from './db/connect.ts';
+export { migrate, schemaStatus } from './db/migrate.ts';
+export type { Enqueued, EnqueueRequest } from './queue/enqueue.ts';
+export { only, QueueError, type QueueErrorCode } from './queue/errors.ts';
+export { type Heartbeat, type HeartbeatRequest, NO_HEARTBEAT } from './queue/heartbeat.ts';
+export {
+  type TraceContext,
+  WORK_KINDS,
+  WORK_STATES,
+  type WorkItem,
+  type WorkKind,
+  type WorkRef,
+  type WorkState,
+} from './queue/items.ts';
+export { LIMITS } from './queue/limits.ts';
+export type { HandOut } from './queue/poll.ts';
+export type { WorkPage } from './queue/read.ts';
+export type { QueueStats } from './queue/stats.ts';
+export type { Stopped, StopRequest } from './queue/stop.ts';
+export {
+  ATTRIBUTE_ENVIRONMENT_ID,
+  GAUGE_DEPTH,
+  GAUGE_PENDING,
+  GAUGE_WORKERS_POLLING,
+  registerGauges,
+} from './telemetry/gauges.ts';
+export { activeTraceContext } from './telemetry/trace-context.ts';

@@ -1,0 +1,87 @@
+import { once } from 'node:events';
+import { type Logger, pino } from 'pino';
+import pretty from 'pino-pretty';
+import { type Config, ConfigError, readConfig } from './config.ts';
+import { createCallers } from './control/credentials.ts';
+import { createQueue } from './create-queue.ts';
+import { openDatabase } from './db/connect.ts';
+import { migrate } from './db/migrate.ts';
+import { firstStartText, prepareFirstStart } from './first-start.ts';
+import { buildApp } from './http/app.ts';
+import { createOtlpMeterProvider } from './telemetry/export.ts';
+import { registerGauges } from './telemetry/gauges.ts';
+import { activeTraceContext } from './telemetry/trace-context.ts';
+
+/** Starts everything in order, waits for a signal, and closes it all in reverse. */
+async function serve(config: Config, log: Logger): Promise<void> {
+  const onFault = (error: unknown, what: string) => log.warn({ err: error }, what);
+  const database = await openDatabase({
+    connectionString: config.databaseUrl,
+    listenConnectionString: config.listenDatabaseUrl,
+    dataDir: config.dataDir,
+    onFault,
+  });
+  const closers: (() => unknown)[] = [() => database.close()];
+  try {
+    await migrate(database);
+    const firstKeys = await prepareFirstStart(database, config.dataDir);
+    const queue = createQueue({ database, settings: config, traceContext: activeTraceContext, onFault });
+    closers.push(() => queue.close());
+    queue.start();
+
+    const callers = createCallers({ database, operatorKey: config.operatorKey });
+    let address = '';
+    const app = buildApp({ queue, database, callers, publicUrl: () => config.publicUrl ?? address, logger: log });
+    closers.push(() => app.close());
+    address = await app.listen({
+      host: config.host,
+      port: config.port,
+      listenTextResolver: () => 'accepting connections',
+    });
+    log.info({ address, engine: database.engine, publicUrl: config.publicUrl ?? address }, `listening on ${address}`);
+
+    if (config.otlp !== undefined) {
+      const provider = await createOtlpMeterProvider(config.otlp);
+      const unregister = registerGauges(provider.getMeter('leasehold'), queue.allStats, onFault);
+      closers.push(async () => {
+        await provider.shutdown().catch((error) => onFault(error, 'the last metrics could not be exported'));
+        unregister();
+      });
+    }
+    if (firstKeys !== undefined) process.stdout.write(firstStartText(config.publicUrl ?? address, firstKeys));
+
+    const signal = await Promise.race(['SIGTERM', 'SIGINT'].map((name) => once(process, name).then(() => name)));
+    log.info({ signal }, 'shutting down');
+    process.once('SIGINT', () => process.exit(130)); // a second Ctrl-C does not wait
+    app.drain();
+    queue.stopWaiting();
+    const grace = setTimeout(() => app.server.closeAllConnections(), config.shutdownGraceSeconds * 1_000);
+    closers.push(() => clearTimeout(grace));
+    closers.push(() => app.close());
+  } finally {
+    for (const close of closers.reverse()) await close();
+  }
+  log.info('stopped');
+}
+
+function main(): Promise<void> | undefined {
+  let config: Config;
+  try {
+    config = readConfig(process.env);
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    for (const problem of error.problems) process.stderr.write(`leasehold: ${problem}\n`);
+    process.exitCode = 1;
+    return undefined;
+  }
+  const log = pino(
+    { level: config.logLevel, base: null },
+    process.stdout.isTTY ? pretty({ sync: true }) : pino.destination({ sync: true }),
+  );
+  return serve(config, log).catch((error: unknown) => {
+    log.fatal({ err: error }, error instanceof Error ? error.message : 'could not run');
+    process.exitCode = 1;
+  });
+}
+
+await main();

@@ -1,0 +1,47 @@
+import { sql } from 'kysely';
+import type { Database } from '../db/connect.ts';
+import type { QueueError } from './errors.ts';
+import { type ItemRow, itemAnswer, itemSource, notFound, toWorkItem, type WorkItem, type WorkRef } from './items.ts';
+
+export type AckRequest = WorkRef & {
+  /** From the ack to the first heartbeat. */
+  readonly startupLeaseSeconds: number;
+};
+
+/**
+ * Acknowledges a set of items (distinct ids), answers in the order asked. Only the queued → starting edge writes: it stamps
+ * `acknowledgedAt` and installs the startup lease; an item past it is answered as it is, never with a conflict (contract §4).
+ * Refuses, each for itself: not_found.
+ */
+export async function ack(database: Database, requests: readonly AckRequest[]): Promise<(WorkItem | QueueError)[]> {
+  const { workItems, handOuts } = database.names;
+  const rows = await database.rows(sql<{ asked: string; superseded: boolean; id: string | null } & Omit<ItemRow, 'id'>>`
+    with wanted as materialized (
+      select t.environment_id, t.id, t.lease_seconds, t.slot
+      from unnest(${requests.map((r) => r.environmentId)}::text[], ${requests.map((r) => r.id)}::text[],
+        ${requests.map((r) => r.startupLeaseSeconds)}::integer[]
+      ) with ordinality as t(environment_id, id, lease_seconds, slot)
+    ), current as materialized (
+      select ${itemSource('w')}, wanted.lease_seconds
+      from ${workItems} w join wanted on wanted.id = w.id and wanted.environment_id = w.environment_id
+      where w.lane = 'wire'
+      order by w.seq for update of w
+    ), changed as (
+      update ${workItems} w
+      set state = 'starting', acknowledged_at = clock_timestamp(),
+        lease_expires_at = clock_timestamp() + c.lease_seconds * interval '1 second',
+        handed_out_at = coalesce(w.handed_out_at, clock_timestamp()), hand_out_count = greatest(w.hand_out_count, 1)
+      from current c where w.seq = c.seq and c.state = 'queued'
+      returning ${itemSource('w')}
+    ), answer as (
+      select ${itemSource('n')} from changed n
+      union all select ${itemSource('c')} from current c where c.state <> 'queued'
+    )
+    select wanted.id as asked, ${itemAnswer('a')},
+      exists (select from ${handOuts} h where h.work_id = wanted.id and h.environment_id = wanted.environment_id) as superseded
+    from wanted left join answer a on a.id = wanted.id and a.environment_id = wanted.environment_id
+    order by wanted.slot`);
+  return rows.map((row) =>
+    row.id === null ? notFound(row.asked, row.superseded) : toWorkItem({ ...row, id: row.id }),
+  );
+}

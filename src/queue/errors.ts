@@ -1,0 +1,37 @@
+/** What can be refused, spelled once. The HTTP status of each stands in `http/errors.ts`. */
+export type QueueErrorCode =
+  | 'invalid_request'
+  | 'invalid_metadata'
+  | 'not_found'
+  | 'environment_not_found'
+  | 'conflict'
+  | 'precondition_failed'
+  | 'unavailable';
+
+/**
+ * A refusal or a failure of the queue. `message` is fit for a caller to read: it never holds internal text.
+ * `unavailable` means that the database did not answer: nothing is known about the call's effect, try again.
+ */
+export class QueueError extends Error {
+  override readonly name = 'QueueError';
+  readonly code: QueueErrorCode;
+  readonly details: Readonly<Record<string, unknown>> | undefined;
+
+  constructor(
+    code: QueueErrorCode,
+    message: string,
+    options: { details?: Record<string, unknown>; cause?: unknown } = {},
+  ) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.code = code;
+    this.details = options.details;
+  }
+}
+
+/** The one answer of a set of one, thrown when it is a refusal. */
+export function only<T>(outcomes: readonly (T | QueueError)[]): T {
+  const [outcome] = outcomes;
+  if (outcomes.length !== 1 || outcome === undefined) throw new Error(`expected one outcome, got ${outcomes.length}`);
+  if (outcome instanceof QueueError) throw outcome;
+  return outcome;
+}

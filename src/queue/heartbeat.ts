@@ -1,0 +1,109 @@
+import { sql } from 'kysely';
+import type { Database } from '../db/connect.ts';
+import { rfc3339 } from '../db/sql.ts';
+import { QueueError } from './errors.ts';
+import { notFound, type WorkRef, type WorkState } from './items.ts';
+
+/** Claims a `starting` item that has no heartbeat yet (contract §5). */
+export const NO_HEARTBEAT = 'NO_HEARTBEAT';
+
+export type HeartbeatRequest = WorkRef & {
+  /** The last heartbeat the caller knows of, byte for byte, or `NO_HEARTBEAT`. */
+  readonly expectedLastHeartbeat: string;
+  readonly ttlSeconds: number;
+  /** The client says that it sends this again because the first answer was lost (contract §5). */
+  readonly isRetry: boolean;
+};
+
+export type Heartbeat = {
+  readonly lastHeartbeat: string | null;
+  /** False on an item that is winding down or over. */
+  readonly leaseExtended: boolean;
+  readonly state: WorkState;
+  /** The TTL in force, > 0. */
+  readonly ttlSeconds: number;
+};
+
+/**
+ * Extends the leases of a set of items (distinct ids), answers in the order asked. The token is compared as text and the
+ * new one is the database's own instant, strictly increasing; a marked retry of the beat before is answered with the
+ * current token. Writes no indexed column but the state, and that only on starting → active.
+ * Refuses, each for itself: not_found; precondition_failed, with the current state in `details`.
+ */
+export async function heartbeat(
+  database: Database,
+  requests: readonly HeartbeatRequest[],
+  defaultTtlSeconds: number,
+): Promise<(Heartbeat | QueueError)[]> {
+  const { workItems, handOuts } = database.names;
+  const rows = await database.rows(sql<Row>`
+    with wanted as materialized (
+      select t.environment_id, t.id, t.expected, t.ttl_seconds, t.is_retry, t.slot
+      from unnest(${requests.map((r) => r.environmentId)}::text[], ${requests.map((r) => r.id)}::text[],
+        ${requests.map((r) => r.expectedLastHeartbeat)}::text[], ${requests.map((r) => r.ttlSeconds)}::integer[],
+        ${requests.map((r) => r.isRetry)}::boolean[]
+      ) with ordinality as t(environment_id, id, expected, ttl_seconds, is_retry, slot)
+    ), current as materialized (
+      select w.seq, w.id, w.environment_id, w.state, w.last_heartbeat, w.lease_ttl_seconds, wanted.ttl_seconds,
+        case
+          when w.state = 'starting' and wanted.expected = ${NO_HEARTBEAT} then 'beat'
+          when w.state = 'active' and wanted.expected = ${rfc3339(sql`w.last_heartbeat`)} then 'beat'
+          when w.state = 'active' and wanted.is_retry
+            and wanted.expected = coalesce(${rfc3339(sql`w.replaced_heartbeat`)}, ${NO_HEARTBEAT}) then 'replay'
+          when w.state = 'stopping' then 'over'
+          when w.state = 'stopped' and w.started_at is not null then 'over'
+          else 'refused'
+        end as decision
+      from ${workItems} w join wanted on wanted.id = w.id and wanted.environment_id = w.environment_id
+      where w.lane = 'wire'
+      order by w.seq for update of w
+    ), extended as (
+      update ${workItems} w
+      set state = 'active', started_at = coalesce(w.started_at, clock_timestamp()),
+        last_heartbeat = case c.decision when 'beat'
+          then greatest(clock_timestamp(), w.last_heartbeat + interval '1 microsecond') else w.last_heartbeat end,
+        replaced_heartbeat = case c.decision when 'beat' then w.last_heartbeat else w.replaced_heartbeat end,
+        lease_expires_at = clock_timestamp() + c.ttl_seconds * interval '1 second', lease_ttl_seconds = c.ttl_seconds
+      from current c where w.seq = c.seq and c.decision in ('beat', 'replay')
+      returning w.seq, w.state, w.last_heartbeat, w.lease_ttl_seconds
+    )
+    select wanted.id as asked, wanted.expected, c.decision, coalesce(x.state, c.state) as state,
+      ${rfc3339(sql`coalesce(x.last_heartbeat, c.last_heartbeat)`)} as "lastHeartbeat",
+      coalesce(x.lease_ttl_seconds, c.lease_ttl_seconds) as "ttlSeconds", x.seq is not null as "leaseExtended",
+      exists (select from ${handOuts} h where h.work_id = wanted.id and h.environment_id = wanted.environment_id) as superseded
+    from wanted
+      left join current c on c.id = wanted.id and c.environment_id = wanted.environment_id
+      left join extended x on x.seq = c.seq
+    order by wanted.slot`);
+  return rows.map((row) => {
+    if (row.state === null) return notFound(row.asked, row.superseded);
+    const { lastHeartbeat, leaseExtended, state } = row;
+    const ttlSeconds = row.ttlSeconds ?? defaultTtlSeconds;
+    if (row.decision !== 'refused') return { lastHeartbeat, leaseExtended, state, ttlSeconds };
+    return new QueueError('precondition_failed', refusal(state, row.expected), {
+      details: {
+        error_code: 'heartbeat_precondition_failed',
+        current_state: { state, last_heartbeat: lastHeartbeat, lease_extended: false, ttl_seconds: ttlSeconds },
+      },
+    });
+  });
+}
+
+type Row = Omit<Heartbeat, 'state' | 'ttlSeconds'> & {
+  asked: string;
+  expected: string;
+  decision: 'beat' | 'replay' | 'over' | 'refused' | null;
+  state: WorkState | null;
+  ttlSeconds: number | null;
+  superseded: boolean;
+};
+
+/** Says which of the three it is: never acked, claimed by another holder, or a stale token (contract §5). */
+function refusal(state: WorkState, expected: string): string {
+  if (state === 'queued') return 'the work item was never acked: ack it before the first heartbeat';
+  if (state === 'starting') return `stale token: the work item has no heartbeat yet, expected ${NO_HEARTBEAT}`;
+  if (state === 'stopped') return 'the work item was stopped before its first heartbeat';
+  return expected === NO_HEARTBEAT
+    ? 'the work item was claimed by another holder: it already has a heartbeat'
+    : 'stale token: expected_last_heartbeat is not the current last_heartbeat';
+}

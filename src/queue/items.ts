@@ -1,0 +1,97 @@
+import { type RawBuilder, sql } from 'kysely';
+import { rfc3339 } from '../db/sql.ts';
+import { QueueError } from './errors.ts';
+
+export const WORK_STATES = ['queued', 'starting', 'active', 'stopping', 'stopped'] as const;
+export type WorkState = (typeof WORK_STATES)[number];
+
+export const WORK_KINDS = ['model_turn', 'tool_exec', 'web_exec', 'outputs_harvest', 'mcp_exec'] as const;
+export type WorkKind = (typeof WORK_KINDS)[number];
+
+/** A work item as the database recorded it. Instants are RFC 3339 text with microseconds, null until reached. */
+export type WorkItem = {
+  /** Rotates on re-hand-out; `seq` does not. */
+  readonly id: string;
+  readonly seq: string;
+  readonly environmentId: string;
+  readonly sessionId: string;
+  readonly kind: WorkKind;
+  readonly state: WorkState;
+  readonly metadata: Readonly<Record<string, string>>;
+  readonly createdAt: string;
+  readonly acknowledgedAt: string | null;
+  readonly startedAt: string | null;
+  readonly lastHeartbeat: string | null;
+  readonly stopRequestedAt: string | null;
+  readonly stoppedAt: string | null;
+  readonly traceContext: TraceContext | null;
+};
+
+/** W3C trace context, as enqueue stored it (contract §9). */
+export type TraceContext = { readonly traceparent: string; readonly tracestate?: string };
+
+/** The columns that make an item, passed unchanged from one part of a statement to the next. */
+export const itemSource = (alias: string): RawBuilder<unknown> =>
+  sql.join(
+    [
+      ...['seq', 'id', 'environment_id', 'session_id', 'kind', 'state', 'metadata', 'created_at', 'acknowledged_at'],
+      ...['started_at', 'last_heartbeat', 'stop_requested_at', 'stopped_at', 'traceparent', 'tracestate'],
+    ].map((column) => sql.ref(`${alias}.${column}`)),
+  );
+
+/**
+ * The same columns as a statement answers them. Everything is text by then, also JSON and bigint: the connection may be a
+ * caller's, with type parsers of its own.
+ */
+export const itemAnswer = (alias: string): RawBuilder<unknown> => {
+  const column = (name: string) => sql.ref(`${alias}.${name}`);
+  const instant = (name: string) => rfc3339(column(name));
+  return sql`${column('seq')}::text as "seq", ${column('id')} as "id", ${column('environment_id')} as "environmentId",
+    ${column('session_id')} as "sessionId", ${column('kind')} as "kind", ${column('state')} as "state",
+    ${column('metadata')}::text as "metadata", ${instant('created_at')} as "createdAt",
+    ${instant('acknowledged_at')} as "acknowledgedAt", ${instant('started_at')} as "startedAt",
+    ${instant('last_heartbeat')} as "lastHeartbeat", ${instant('stop_requested_at')} as "stopRequestedAt",
+    ${instant('stopped_at')} as "stoppedAt", ${column('traceparent')} as "traceparent",
+    ${column('tracestate')} as "tracestate"`;
+};
+
+export type ItemRow = Omit<WorkItem, 'metadata' | 'traceContext'> & {
+  readonly metadata: string;
+  readonly traceparent: string | null;
+  readonly tracestate: string | null;
+};
+
+export function toWorkItem(row: ItemRow): WorkItem {
+  return {
+    id: row.id,
+    seq: row.seq,
+    environmentId: row.environmentId,
+    sessionId: row.sessionId,
+    kind: row.kind,
+    state: row.state,
+    metadata: JSON.parse(row.metadata),
+    createdAt: row.createdAt,
+    acknowledgedAt: row.acknowledgedAt,
+    startedAt: row.startedAt,
+    lastHeartbeat: row.lastHeartbeat,
+    stopRequestedAt: row.stopRequestedAt,
+    stoppedAt: row.stoppedAt,
+    traceContext:
+      row.traceparent === null
+        ? null
+        : { traceparent: row.traceparent, ...(row.tracestate === null ? {} : { tracestate: row.tracestate }) },
+  };
+}
+
+/** Names one item on the wire lane. */
+export type WorkRef = { readonly environmentId: string; readonly id: string };
+
+/** No such id (any more) in this environment, on this lane (contract §4). */
+export function notFound(id: string, superseded: boolean): QueueError {
+  return new QueueError(
+    'not_found',
+    superseded
+      ? `work item ${id} was handed out again under a new id: this one is no longer valid`
+      : `work item ${id} was not found in this environment`,
+  );
+}

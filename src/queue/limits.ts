@@ -1,0 +1,82 @@
+import { QueueError } from './errors.ts';
+
+/** Every limit on what a caller may send, with its unit in the name (contract §7). */
+export const LIMITS = {
+  metadataPairs: 16,
+  metadataKeyCharacters: 64,
+  metadataValueCharacters: 512,
+  sessionIdCharacters: 256,
+  workerIdCharacters: 256,
+  nameCharacters: 128,
+  descriptionCharacters: 2_048,
+  heartbeatTokenCharacters: 64,
+  blockMs: 999,
+  reclaimOlderThanMs: 600_000,
+  pageItems: 1_000,
+  /** `now() + n seconds` stays a timestamp: a century. */
+  secondsMax: 3_153_600_000,
+} as const;
+
+const LONE_SURROGATE = /[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/;
+
+/** True when Postgres can store the text and give it back the same: no NUL, no unpaired surrogate. */
+export const isStorable = (text: string): boolean => !text.includes('\0') && !LONE_SURROGATE.test(text);
+
+/** Length in code points, as JSON Schema counts. */
+export const characters = (text: string): number => {
+  let count = 0;
+  for (const _ of text) count++;
+  return count;
+};
+
+/** A text of the caller's. Refuses: invalid_request, naming the field and the rule. */
+export function checkText(field: string, value: unknown, charactersMax: number): void {
+  if (typeof value !== 'string' || !isStorable(value) || value === '' || characters(value) > charactersMax) {
+    throw new QueueError(
+      'invalid_request',
+      `${field} must be a string of 1 to ${charactersMax} characters, without NUL or unpaired surrogates`,
+    );
+  }
+}
+
+/** An integer of the caller's. Refuses: invalid_request, naming the field and the range. */
+export function checkInteger(field: string, value: unknown, min: number, max: number): void {
+  if (!Number.isSafeInteger(value) || Number(value) < min || Number(value) > max) {
+    throw new QueueError('invalid_request', `${field} must be an integer from ${min} to ${max}`);
+  }
+}
+
+/** What is wrong with the pairs that are to be set, each in a sentence of its own (contract §7). */
+export function metadataProblems(pairs: Readonly<Record<string, unknown>>): string[] {
+  const problems: string[] = [];
+  for (const [key, value] of Object.entries(pairs)) {
+    const length = characters(key);
+    if (length < 1 || length > LIMITS.metadataKeyCharacters) {
+      problems.push(`metadata key ${JSON.stringify(key)} must have 1 to ${LIMITS.metadataKeyCharacters} characters`);
+    }
+    if (typeof value !== 'string') {
+      problems.push(`metadata.${key} must be a string`);
+    } else if (characters(value) > LIMITS.metadataValueCharacters) {
+      problems.push(`metadata.${key} must have at most ${LIMITS.metadataValueCharacters} characters`);
+    }
+    if (!isStorable(key) || (typeof value === 'string' && !isStorable(value))) {
+      problems.push(`metadata.${JSON.stringify(key)} must not hold NUL or unpaired surrogates`);
+    }
+  }
+  return problems;
+}
+
+export const tooManyPairs = (pairs: number): string =>
+  `metadata must have at most ${LIMITS.metadataPairs} pairs, this would make ${pairs}`;
+
+/** One refusal that lists every problem. */
+export const invalidMetadata = (problems: readonly string[]): QueueError =>
+  new QueueError('invalid_metadata', problems.join('; '), { details: { error_code: 'invalid_metadata', problems } });
+
+/** Metadata that is given whole, at enqueue or with an environment. Refuses: invalid_metadata. */
+export function checkMetadata(metadata: Readonly<Record<string, unknown>>): void {
+  const problems = metadataProblems(metadata);
+  const pairs = Object.keys(metadata).length;
+  if (pairs > LIMITS.metadataPairs) problems.push(tooManyPairs(pairs));
+  if (problems.length > 0) throw invalidMetadata(problems);
+}

@@ -1,0 +1,42 @@
+import { sql } from 'kysely';
+import type { Database } from '../db/connect.ts';
+import { type ItemRow, itemAnswer, itemSource, notFound, toWorkItem, type WorkItem, type WorkRef } from './items.ts';
+import { invalidMetadata, LIMITS, metadataProblems, tooManyPairs } from './limits.ts';
+
+/**
+ * Merges a patch into an item's metadata: a null deletes, "" is a value, an omitted key is kept. Two patches at once never
+ * lose each other's keys: the merge is the database's, on the locked row. Any state may be patched.
+ * Refuses: not_found; invalid_metadata, checked on the merged result and listing every problem (contract §7).
+ */
+export async function patchMetadata(
+  database: Database,
+  { environmentId, id }: WorkRef,
+  patch: Readonly<Record<string, string | null>>,
+): Promise<WorkItem> {
+  const { workItems, handOuts } = database.names;
+  const deletes = Object.keys(patch).filter((key) => patch[key] === null);
+  const sets = Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== null));
+  const problems = metadataProblems(sets);
+  // What is wrong in itself never reaches SQL; the statement then only counts what the merge would make.
+  const [row] = await database.rows(sql<Row>`
+    with current as materialized (
+      select w.seq, (w.metadata - ${deletes}::text[]) || ${JSON.stringify(problems.length > 0 ? {} : sets)}::jsonb as merged
+      from ${workItems} w where w.id = ${id} and w.environment_id = ${environmentId} and w.lane = 'wire' for update
+    ), counted as materialized (
+      select c.seq, c.merged, (select count(*) from jsonb_object_keys(c.merged))::integer as pairs from current c
+    ), changed as (
+      update ${workItems} w set metadata = c.merged
+      from counted c where w.seq = c.seq and c.pairs <= ${LIMITS.metadataPairs} and ${problems.length === 0}
+      returning ${itemSource('w')}
+    )
+    select c.pairs, ${itemAnswer('n')},
+      exists (select from ${handOuts} h where h.work_id = ${id} and h.environment_id = ${environmentId}) as superseded
+    from (select 1) one left join counted c on true left join changed n on true`);
+
+  if (row === undefined || row.pairs === null) throw notFound(id, row?.superseded ?? false);
+  if (row.id !== null) return toWorkItem({ ...row, id: row.id });
+  if (row.pairs > LIMITS.metadataPairs) problems.push(tooManyPairs(row.pairs));
+  throw invalidMetadata(problems);
+}
+
+type Row = { pairs: number | null; superseded: boolean; id: string | null } & Omit<ItemRow, 'id'>;

@@ -1,0 +1,111 @@
+import { sql } from 'kysely';
+import type { Database } from '../db/connect.ts';
+import { QueueError } from './errors.ts';
+import { hashSecret, mintId, mintSecret } from './ids.ts';
+import { type ItemRow, itemAnswer, itemSource, toWorkItem, type WorkItem } from './items.ts';
+
+/** Who is ready to take an item, and for how long it is then reserved. */
+export type Taker = { readonly workerId: string | null; readonly reclaimOlderThanMs: number };
+
+/** One item given to one taker. `sessionsToken` exists only here: the row keeps its hash (contract §6). */
+export type HandOut = { readonly item: WorkItem; readonly sessionsToken: string };
+
+/** At most this many abandoned `stopping` items are finalised by one poll (contract §4). */
+export const FINALISED_PER_POLL_MAX = 50;
+
+/**
+ * One look for a whole line of takers, in order: taker n's answer is at index n, null when there was nothing for it.
+ * Hands out what is queued and free, then what has lapsed; finalises abandoned `stopping` items also when nothing is
+ * handed out. A re-hand-out mints a new id and remembers the old one. Nobody waits for a locked row.
+ * Refuses: environment_not_found.
+ */
+export async function poll(
+  database: Database,
+  environmentId: string,
+  takers: readonly Taker[],
+): Promise<(HandOut | null)[]> {
+  const { workItems, handOuts, environments } = database.names;
+  const secrets = takers.map(() => mintSecret());
+  const rows = await database.rows(sql<{ found: boolean; slot: number | null } & ItemRow>`
+    with taker as materialized (
+      select t.fresh_id, t.token_hash, t.worker_id, t.reservation_ms, t.slot
+      from unnest(${takers.map(() => mintId('work'))}::text[], ${secrets.map(hashSecret)}::text[],
+        ${takers.map((taker) => taker.workerId)}::text[], ${takers.map((taker) => taker.reclaimOlderThanMs)}::integer[]
+      ) with ordinality as t(fresh_id, token_hash, worker_id, reservation_ms, slot)
+    ), abandoned as materialized (
+      select w.seq from ${workItems} w
+      where w.environment_id = ${environmentId} and w.lane = 'wire' and w.state = 'stopping'
+        and (w.lease_expires_at is null or w.lease_expires_at <= clock_timestamp())
+      order by w.seq limit ${sql.lit(FINALISED_PER_POLL_MAX)} for update skip locked
+    ), finalised as (
+      update ${workItems} w
+      set state = 'stopped', stopped_at = clock_timestamp(), stop_reason = 'abandoned', lease_expires_at = null
+      from abandoned a where w.seq = a.seq
+    ), free as materialized (
+      select w.seq, w.id, w.priority, w.worker_id, w.sessions_token_hash, w.handed_out_at,
+        coalesce(w.lapsed_state, w.state) as lapsed_state
+      from ${workItems} w
+      where w.environment_id = ${environmentId} and w.lane = 'wire' and w.state = 'queued'
+        and (w.lease_expires_at is null or w.lease_expires_at <= clock_timestamp())
+        and (w.not_before is null or w.not_before <= clock_timestamp())
+      order by w.priority desc, w.seq
+      limit (select count(*) from taker) for update skip locked
+    ), lapsed as materialized (
+      select w.seq, w.id, w.priority, w.worker_id, w.sessions_token_hash, w.handed_out_at, w.state as lapsed_state
+      from ${workItems} w
+      where w.environment_id = ${environmentId} and w.lane = 'wire' and w.state in ('starting', 'active')
+        and w.lease_expires_at <= clock_timestamp()
+      order by w.seq
+      limit (select count(*) from taker) - (select count(*) from free) for update skip locked
+    ), chosen as materialized (
+      select c.seq, c.id, c.worker_id, c.sessions_token_hash, c.handed_out_at, c.lapsed_state,
+        row_number() over (order by c.turn, c.priority desc, c.seq) as slot
+      from (
+        select f.seq, f.id, f.priority, f.worker_id, f.sessions_token_hash, f.handed_out_at, f.lapsed_state, 1 as turn
+        from free f
+        union all
+        select l.seq, l.id, l.priority, l.worker_id, l.sessions_token_hash, l.handed_out_at, l.lapsed_state, 2 as turn
+        from lapsed l
+      ) c
+    ), superseded as (
+      insert into ${handOuts} (work_id, item_seq, environment_id, worker_id, sessions_token_hash, handed_out_at, reason)
+      select c.id, c.seq, ${environmentId}, c.worker_id, c.sessions_token_hash, c.handed_out_at,
+        case c.lapsed_state when 'queued' then 'reservation_lapsed' when 'starting' then 'startup_lease_lapsed'
+          else 'lease_lapsed' end
+      from chosen c where c.handed_out_at is not null
+    ), handed_out as (
+      update ${workItems} w
+      set id = case when c.handed_out_at is null then w.id else t.fresh_id end,
+        state = 'queued', worker_id = t.worker_id, sessions_token_hash = t.token_hash,
+        handed_out_at = clock_timestamp(), hand_out_count = w.hand_out_count + 1, lapsed_state = null,
+        lease_expires_at = clock_timestamp() + t.reservation_ms * interval '1 millisecond', lease_ttl_seconds = null,
+        acknowledged_at = null, started_at = null, last_heartbeat = null, replaced_heartbeat = null
+      from chosen c join taker t on t.slot = c.slot
+      where w.seq = c.seq
+      returning ${itemSource('w')}, t.slot
+    )
+    select exists (select from ${environments} e where e.id = ${environmentId}) as found,
+      h.slot::integer as slot, ${itemAnswer('h')}
+    from (select 1) one left join handed_out h on true`);
+
+  if (!rows[0]?.found) throw new QueueError('environment_not_found', `environment ${environmentId} was not found`);
+  const answers: (HandOut | null)[] = takers.map(() => null);
+  for (const row of rows) {
+    if (row.slot === null) continue;
+    answers[row.slot - 1] = {
+      item: toWorkItem(row),
+      sessionsToken: sessionsToken(row.id, secrets[row.slot - 1] ?? ''),
+    };
+  }
+  return answers;
+}
+
+/** The token names its work id, so that checking it needs no index of hashes: a primary key finds the row. */
+const SESSIONS_TOKEN = /^lhs_(work_[A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_-]{43})$/;
+const sessionsToken = (workId: string, secret: string): string => `lhs_${workId}.${secret}`;
+
+/** The work id a sessions token claims to be for, and the hash that proves it; undefined for any other text. */
+export function parseSessionsToken(token: string): { workId: string; hash: string } | undefined {
+  const [, workId, secret] = SESSIONS_TOKEN.exec(token) ?? [];
+  return workId === undefined || secret === undefined ? undefined : { workId, hash: hashSecret(secret) };
+}

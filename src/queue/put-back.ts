@@ -1,0 +1,25 @@
+import { sql } from 'kysely';
+import type { Database } from '../db/connect.ts';
+import { parseSessionsToken } from './poll.ts';
+
+/**
+ * Puts an item back whose poll's client went away. The guard is the hand-out itself: the token's hash on a row that is still
+ * queued, so an item that was acked, stopped or handed on meanwhile is left alone. When no byte of the answer was given
+ * to the socket (`unseen`), the hand-out never happened and the id stays; else the reservation just ends, and the next
+ * hand-out mints a new id (design §5). True when it was put back.
+ */
+export async function putBack(database: Database, sessionsToken: string, unseen: boolean): Promise<boolean> {
+  const token = parseSessionsToken(sessionsToken);
+  if (token === undefined) return false;
+  const { workItems } = database.names;
+  const rows = await database.rows(sql<{ id: string }>`
+    update ${workItems} w
+    set lease_expires_at = null,
+      handed_out_at = case when ${unseen} then null else w.handed_out_at end,
+      worker_id = case when ${unseen} then null else w.worker_id end,
+      sessions_token_hash = case when ${unseen} then null else w.sessions_token_hash end,
+      hand_out_count = case when ${unseen} then w.hand_out_count - 1 else w.hand_out_count end
+    where w.id = ${token.workId} and w.sessions_token_hash = ${token.hash} and w.state = 'queued'
+    returning w.id`);
+  return rows.length > 0;
+}

@@ -1,0 +1,60 @@
+import { sql } from 'kysely';
+import type { Database } from '../db/connect.ts';
+import { QueueError } from './errors.ts';
+import { type ItemRow, itemAnswer, notFound, toWorkItem, type WorkItem, type WorkRef } from './items.ts';
+import { checkInteger, LIMITS } from './limits.ts';
+
+/** One item by its present id. Refuses: not_found. */
+export async function retrieve(database: Database, { environmentId, id }: WorkRef): Promise<WorkItem> {
+  const { workItems, handOuts } = database.names;
+  const [row] = await database.rows(sql<{ superseded: boolean; id: string | null } & Omit<ItemRow, 'id'>>`
+    select ${itemAnswer('w')},
+      exists (select from ${handOuts} h where h.work_id = ${id} and h.environment_id = ${environmentId}) as superseded
+    from (select 1) one
+      left join ${workItems} w on w.id = ${id} and w.environment_id = ${environmentId} and w.lane = 'wire'`);
+  if (row === undefined || row.id === null) throw notFound(id, row?.superseded ?? false);
+  return toWorkItem({ ...row, id: row.id });
+}
+
+export type WorkPage = { readonly items: readonly WorkItem[]; readonly nextPage: string | null };
+
+/**
+ * A page of an environment's items on the wire lane, newest first by (createdAt, seq): ids rotate, these do not.
+ * `limit` 1 to 1000. Refuses: environment_not_found; invalid_request for a cursor that no page gave out.
+ */
+export async function list(
+  database: Database,
+  environmentId: string,
+  { limit, page }: { limit: number; page?: string | undefined },
+): Promise<WorkPage> {
+  checkInteger('limit', limit, 1, LIMITS.pageItems);
+  const { workItems, environments } = database.names;
+  const after = page === undefined ? undefined : parseCursor(page);
+  const rows = await database.rows(sql<{ found: boolean; id: string | null } & Omit<ItemRow, 'id'>>`
+    select exists (select from ${environments} e where e.id = ${environmentId}) as found, ${itemAnswer('w')}
+    from (select 1) one left join lateral (
+      select w.* from ${workItems} w
+      where w.environment_id = ${environmentId} and w.lane = 'wire'
+        ${after === undefined ? sql`` : sql`and (w.created_at, w.seq) < (${after.createdAt}::timestamptz, ${after.seq}::bigint)`}
+      order by w.created_at desc, w.seq desc limit ${limit + 1}
+    ) w on true
+    order by w.created_at desc, w.seq desc`);
+  if (!rows[0]?.found) throw new QueueError('environment_not_found', `environment ${environmentId} was not found`);
+  const items = rows.flatMap((row) => (row.id === null ? [] : [toWorkItem({ ...row, id: row.id })]));
+  const more = items.length > limit;
+  if (more) items.pop();
+  const last = items.at(-1);
+  return { items, nextPage: more && last !== undefined ? toCursor(last) : null };
+}
+
+const toCursor = (item: WorkItem): string => Buffer.from(`${item.createdAt} ${item.seq}`).toString('base64url');
+
+const CURSOR = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) ([1-9]\d{0,17})$/;
+
+function parseCursor(page: string): { createdAt: string; seq: string } {
+  const [, createdAt, seq] = CURSOR.exec(Buffer.from(page, 'base64url').toString('latin1')) ?? [];
+  if (createdAt === undefined || seq === undefined || !Number.isFinite(Date.parse(createdAt))) {
+    throw new QueueError('invalid_request', 'page must be the next_page of an earlier answer');
+  }
+  return { createdAt, seq };
+}

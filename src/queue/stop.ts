@@ -1,0 +1,56 @@
+import { sql } from 'kysely';
+import type { Database } from '../db/connect.ts';
+import { QueueError } from './errors.ts';
+import { notFound, type WorkRef, type WorkState } from './items.ts';
+
+export type StopRequest = WorkRef & {
+  /** True ends an item at once; false lets an active one wind down under its lease. */
+  readonly force: boolean;
+  readonly reason: 'worker' | 'operator';
+};
+
+export type Stopped = { readonly state: 'stopping' | 'stopped' };
+
+/**
+ * Stops a set of items (distinct ids), answers in the order asked (contract §4). A stopped item never changes again; what
+ * asked first stays the reason.
+ * Refuses, each for itself: not_found; conflict when it is stopped, or stopping and not forced.
+ */
+export async function stop(database: Database, requests: readonly StopRequest[]): Promise<(Stopped | QueueError)[]> {
+  const { workItems, handOuts } = database.names;
+  const rows = await database.rows(sql<Row>`
+    with wanted as materialized (
+      select t.environment_id, t.id, t.force, t.reason, t.slot
+      from unnest(${requests.map((r) => r.environmentId)}::text[], ${requests.map((r) => r.id)}::text[],
+        ${requests.map((r) => r.force)}::boolean[], ${requests.map((r) => r.reason)}::text[]
+      ) with ordinality as t(environment_id, id, force, reason, slot)
+    ), current as materialized (
+      select w.seq, w.id, w.environment_id, w.state, wanted.reason,
+        case
+          when w.state in ('queued', 'starting') then 'stopped'
+          when w.state in ('active', 'stopping') and wanted.force then 'stopped'
+          when w.state = 'active' then 'stopping'
+        end as next_state
+      from ${workItems} w join wanted on wanted.id = w.id and wanted.environment_id = w.environment_id
+      where w.lane = 'wire'
+      order by w.seq for update of w
+    ), changed as (
+      update ${workItems} w
+      set state = c.next_state, stop_requested_at = coalesce(w.stop_requested_at, clock_timestamp()),
+        stop_reason = coalesce(w.stop_reason, c.reason),
+        stopped_at = case c.next_state when 'stopped' then clock_timestamp() end,
+        lease_expires_at = case c.next_state when 'stopping' then w.lease_expires_at end
+      from current c where w.seq = c.seq and c.next_state is not null
+    )
+    select wanted.id as asked, c.state, c.next_state as "nextState",
+      exists (select from ${handOuts} h where h.work_id = wanted.id and h.environment_id = wanted.environment_id) as superseded
+    from wanted left join current c on c.id = wanted.id and c.environment_id = wanted.environment_id
+    order by wanted.slot`);
+  return rows.map((row) => {
+    if (row.state === null) return notFound(row.asked, row.superseded);
+    if (row.nextState === null) return new QueueError('conflict', `work item ${row.asked} is already ${row.state}`);
+    return { state: row.nextState };
+  });
+}
+
+type Row = { asked: string; state: WorkState | null; nextState: Stopped['state'] | null; superseded: boolean };

@@ -1,0 +1,29 @@
+import { spawn, spawnSync } from 'node:child_process';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { startPostgres } from './support/postgres.ts';
+
+/**
+ * What `npm test` runs: builds tap's test class (its plugins differ from the shipped ones), starts one real Postgres for all
+ * files unless DATABASE_URL names another, and runs tap with the arguments given.
+ */
+const require = createRequire(import.meta.url);
+const tap = join(
+  dirname(require.resolve('@tapjs/run/package.json', { paths: [require.resolve('tap/package.json')] })),
+  'dist/esm/index.js',
+);
+
+const built = spawnSync(process.execPath, [tap, 'build'], { stdio: ['ignore', 'ignore', 'inherit'] });
+if (built.status !== 0) process.exit(built.status ?? 1);
+
+const given = process.env.DATABASE_URL;
+const postgres = given ? undefined : await startPostgres(['fsync=off', 'synchronous_commit=off']);
+const { DATABASE_URL: _, ...inherited } = process.env;
+const child = spawn(process.execPath, [tap, ...process.argv.slice(2)], {
+  stdio: 'inherit',
+  env: { ...inherited, TEST_DATABASE_URL: given || postgres?.url },
+});
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => child.kill(signal));
+const status = await new Promise<number>((resolve) => child.once('exit', (code) => resolve(code ?? 1)));
+await postgres?.stop();
+process.exitCode = status;
