@@ -65,14 +65,16 @@ export type PollRequest = {
 
 /**
  * The queue as a library, without HTTP. The verbs work at once; `start` adds the background: LISTEN, so that another
- * replica's enqueue ends a wait, and the sweep. Close it before its database. Every verb may throw `unavailable`.
+ * replica's enqueue ends a wait, and the sweep. Close it before its database. Every verb may throw DatabaseUnavailable.
  */
 export function createQueue({ database, settings: overrides, traceContext, onFault = () => {} }: QueueOptions) {
   const settings: QueueSettings = { ...DEFAULT_SETTINGS, ...overrides };
   const origin = mintId('req');
   const handOuts = createHandOuts({
     look: (environmentId, takers) => poll(database, environmentId, takers),
-    putBack: async ({ sessionsToken }) => void (await putBack(database, sessionsToken, true)),
+    putBack: async ({ item, sessionsToken }) => {
+      if (await putBack(database, sessionsToken, true)) notifier.tell(item.environmentId);
+    },
   });
   const sightings = createSightings({ record: (seen) => recordSightings(database, seen) });
   const notifier = createNotifier({

@@ -1,12 +1,13 @@
 import { chmodSync, closeSync, fsyncSync, openSync, renameSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { sql } from 'kysely';
 import { issueKey, mintApiKey, mintEnvironmentKey } from './control/credentials.ts';
 import { createEnvironment } from './control/environments.ts';
 import { type Database, IN_MEMORY } from './db/connect.ts';
 
 /** Where PGlite's first start keeps its keys, mode 0600, in the data folder. */
 export const KEYS_FILE = 'keys.json';
+
+const FIRST_ENVIRONMENT = 'default';
 
 export type FirstKeys = { environmentId: string; environmentKey: string; apiKey: string };
 
@@ -17,14 +18,14 @@ export type FirstKeys = { environmentId: string; environmentKey: string; apiKey:
  */
 export async function prepareFirstStart(database: Database, dataDir: string): Promise<FirstKeys | undefined> {
   if (database.engine !== 'pglite') return undefined;
-  const { credentials, environments } = database.names;
-  const [found] = await database.rows(sql<{ any: boolean }>`select exists (select from ${credentials}) as any`);
-  if (found?.any) return undefined;
+  const { kysely } = database;
+  const [credential] = await database.rows(kysely.selectFrom('credentials').select('id').limit(1));
+  if (credential !== undefined) return undefined;
 
-  const [orphan] = await database.rows(
-    sql<{ id: string }>`select id from ${environments} where name = 'default' and archived_at is null`,
-  );
-  const { id: environmentId } = orphan ?? (await createEnvironment(database, { name: 'default', type: 'self_hosted' }));
+  const live = kysely.selectFrom('environments').select('id').where('archived_at', 'is', null);
+  const [orphan] = await database.rows(live.where('name', '=', FIRST_ENVIRONMENT));
+  const { id: environmentId } =
+    orphan ?? (await createEnvironment(database, { name: FIRST_ENVIRONMENT, type: 'self_hosted' }));
   const keys: FirstKeys = { environmentId, environmentKey: mintEnvironmentKey(), apiKey: mintApiKey() };
   // The file first: a key that is valid but written nowhere would be lost for good.
   if (dataDir !== IN_MEMORY) writePrivate(join(dataDir, KEYS_FILE), `${JSON.stringify(keys, null, 2)}\n`);

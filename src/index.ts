@@ -16,6 +16,7 @@ export {
   type QueueSettings,
 } from './create-queue.ts';
 export { type CallerTransaction, type Database, type DatabaseOptions, IN_MEMORY, openDatabase } from './db/connect.ts';
+export { DatabaseUnavailable } from './db/failures.ts';
 export { migrate, schemaStatus } from './db/migrate.ts';
 export type { Enqueued, EnqueueRequest } from './queue/enqueue.ts';
 export { only, QueueError, type QueueErrorCode } from './queue/errors.ts';

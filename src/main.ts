@@ -14,6 +14,7 @@ import { activeTraceContext } from './telemetry/trace-context.ts';
 
 /** Starts everything in order, waits for a signal, and closes it all in reverse. */
 async function serve(config: Config, log: Logger): Promise<void> {
+  const signal = Promise.race(['SIGTERM', 'SIGINT'].map((name) => once(process, name).then(() => name)));
   const onFault = (error: unknown, what: string) => log.warn({ err: error }, what);
   const database = await openDatabase({
     connectionString: config.databaseUrl,
@@ -50,14 +51,13 @@ async function serve(config: Config, log: Logger): Promise<void> {
     }
     if (firstKeys !== undefined) process.stdout.write(firstStartText(config.publicUrl ?? address, firstKeys));
 
-    const signal = await Promise.race(['SIGTERM', 'SIGINT'].map((name) => once(process, name).then(() => name)));
-    log.info({ signal }, 'shutting down');
+    log.info({ signal: await signal }, 'shutting down');
     process.once('SIGINT', () => process.exit(130)); // a second Ctrl-C does not wait
     app.drain();
     queue.stopWaiting();
     const grace = setTimeout(() => app.server.closeAllConnections(), config.shutdownGraceSeconds * 1_000);
     closers.push(() => clearTimeout(grace));
-    closers.push(() => app.close());
+    await app.close();
   } finally {
     for (const close of closers.reverse()) await close();
   }

@@ -66,16 +66,21 @@ export type CallersOptions = {
  * once (contract §2). Undefined for whatever is unknown, expired or revoked, without a difference.
  */
 export function createCallers({ database, operatorKey }: CallersOptions) {
-  const { credentials, workItems, handOuts } = database.names;
+  const { workItems, handOuts } = database.names;
   const operatorHash = operatorKey === undefined ? undefined : hashSecret(operatorKey);
   const keys = new LRUCache<string, Caller>({ max: CACHED_MAX, ttl: KEY_TRUSTED_MS });
   // A token is good as long as its item is remembered, and the verb finds out by itself when it no longer is.
   const tokens = new LRUCache<string, Caller>({ max: CACHED_MAX });
 
   async function byKey(hash: string): Promise<Caller | undefined> {
-    const [row] = await database.rows(sql<{ environmentId: string | null; keyHash: string }>`
-      select c.environment_id as "environmentId", c.key_hash as "keyHash" from ${credentials} c
-      where c.key_hash = ${hash} and c.revoked_at is null and c.expires_at > clock_timestamp()`);
+    const [row] = await database.rows(
+      database.kysely
+        .selectFrom('credentials')
+        .select(['environment_id as environmentId', 'key_hash as keyHash'])
+        .where('key_hash', '=', hash)
+        .where('revoked_at', 'is', null)
+        .where('expires_at', '>', sql<string>`clock_timestamp()`),
+    );
     if (row === undefined || !isEqual(row.keyHash, hash)) return undefined;
     const { environmentId } = row;
     return environmentId === null ? { kind: 'api' } : { kind: 'environment', environmentId };

@@ -1,4 +1,4 @@
-import { type RawBuilder, sql } from 'kysely';
+import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { rfc3339 } from '../db/sql.ts';
 import type { EnvironmentType } from '../db/tables.ts';
@@ -32,13 +32,19 @@ export async function createEnvironment(database: Database, environment: NewEnvi
   checkText('name', environment.name, LIMITS.nameCharacters);
   if (environment.description) checkText('description', environment.description, LIMITS.descriptionCharacters);
   checkMetadata(environment.metadata ?? {});
-  const { environments } = database.names;
-  const [row] = await database.rows(sql<Row>`
-    insert into ${environments} as e (id, name, description, type, metadata)
-    values (${mintId('env')}, ${environment.name}, ${environment.description ?? null}, ${environment.type},
-      ${JSON.stringify(environment.metadata ?? {})}::jsonb)
-    on conflict (name) where archived_at is null do nothing
-    returning ${columns(sql`e`)}`);
+  const [row] = await database.rows(
+    database.kysely
+      .insertInto('environments')
+      .values({
+        id: mintId('env'),
+        name: environment.name,
+        description: environment.description ?? null,
+        type: environment.type,
+        metadata: JSON.stringify(environment.metadata ?? {}),
+      })
+      .onConflict((live) => live.column('name').where('archived_at', 'is', null).doNothing())
+      .returning(COLUMNS),
+  );
   if (row === undefined) {
     throw new QueueError('conflict', `name: an environment called ${JSON.stringify(environment.name)} exists already`);
   }
@@ -47,14 +53,20 @@ export async function createEnvironment(database: Database, environment: NewEnvi
 
 /** Refuses: environment_not_found. */
 export async function retrieveEnvironment(database: Database, id: string): Promise<Environment> {
-  const { environments } = database.names;
-  const [row] = await database.rows(sql<Row>`select ${columns(sql`e`)} from ${environments} e where e.id = ${id}`);
+  const [row] = await database.rows(database.kysely.selectFrom('environments').select(COLUMNS).where('id', '=', id));
   if (row === undefined) throw new QueueError('environment_not_found', `environment ${id} was not found`);
   return toEnvironment(row);
 }
 
-const columns = (e: RawBuilder<unknown>): RawBuilder<unknown> => sql`${e}.id, ${e}.name, ${e}.description, ${e}.type,
-  ${e}.metadata::text as metadata, ${rfc3339(sql`${e}.created_at`)} as "createdAt",
-  ${rfc3339(sql`${e}.updated_at`)} as "updatedAt", ${rfc3339(sql`${e}.archived_at`)} as "archivedAt"`;
+const COLUMNS = [
+  'id',
+  'name',
+  'description',
+  'type',
+  sql<string>`metadata::text`.as('metadata'),
+  rfc3339(sql.ref('created_at')).as('createdAt'),
+  rfc3339(sql.ref('updated_at')).as('updatedAt'),
+  sql<string | null>`${rfc3339(sql.ref('archived_at'))}`.as('archivedAt'),
+] as const;
 
 const toEnvironment = (row: Row): Environment => ({ ...row, metadata: JSON.parse(row.metadata) });

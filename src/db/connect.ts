@@ -8,8 +8,7 @@ import {
   type QueryExecutorProvider,
 } from 'kysely';
 import pg from 'pg';
-import { QueueError } from '../queue/errors.ts';
-import { isUnavailable } from './failures.ts';
+import { DatabaseUnavailable, isUnavailable } from './failures.ts';
 import { type Listen, listenOnPglite, listenOnPostgres } from './listen.ts';
 import { lockFolder } from './lock-folder.ts';
 import { type TableNames, tableNames } from './sql.ts';
@@ -32,7 +31,7 @@ export type Database = {
   readonly names: TableNames;
   /** The builder, for statements of one table and one verb; every name is qualified by the schema. */
   readonly kysely: Kysely<Tables>;
-  /** Runs one statement. Throws `unavailable` when the database could not be reached or gave up (our own pool only). */
+  /** Runs one statement. Throws DatabaseUnavailable when the database could not be reached or gave up (our own pool only). */
   rows<Row>(statement: Statement<Row>, transaction?: CallerTransaction): Promise<Row[]>;
   /** The channel that wakes waiting polls: NOTIFY is per database, so the schema is part of the name. */
   readonly channel: string;
@@ -84,7 +83,7 @@ export async function openDatabase(options: DatabaseOptions): Promise<Database> 
           return (await kysely.executeQuery(compiled)).rows;
         } catch (error) {
           if (!isUnavailable(error)) throw error;
-          throw new QueueError('unavailable', 'the database did not answer, try again', { cause: error });
+          throw new DatabaseUnavailable(error);
         }
       }
       if ('executeQuery' in transaction) return (await transaction.executeQuery<Row>(compiled)).rows;

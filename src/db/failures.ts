@@ -8,6 +8,15 @@ const TRANSIENT_ERRNO = /^(ECONN|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|EHOSTUNREAC
 const TRANSIENT_MESSAGE =
   /^(timeout exceeded when trying to connect|Connection terminated|Client has encountered a connection error|Query read timeout|Cannot use a pool after calling end|driver has already been destroyed|PGlite is closed)/;
 
+/** The database could not be reached or gave up. Nothing is known about the call's effect: try again. */
+export class DatabaseUnavailable extends Error {
+  override readonly name = 'DatabaseUnavailable';
+  readonly code = 'unavailable';
+  constructor(cause: unknown) {
+    super('the database did not answer, try again', { cause });
+  }
+}
+
 /** True when the database could not be asked or gave up: the caller should try again, and no 4xx is due (contract §1). */
 export function isUnavailable(error: unknown): boolean {
   if (error instanceof AggregateError) return error.errors.some(isUnavailable);

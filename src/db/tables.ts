@@ -13,7 +13,7 @@ export type EnvironmentsTable = {
   metadata: Generated<string>;
   created_at: Generated<Instant>;
   updated_at: Generated<Instant>;
-  archived_at: Instant | null;
+  archived_at: Generated<Instant | null>;
 };
 
 /** Environment keys and API keys: the kind is told by `environment_id`, which only an environment key has. */
@@ -24,18 +24,11 @@ export type CredentialsTable = {
   key_hash: string;
   created_at: Generated<Instant>;
   expires_at: Instant;
-  revoked_at: Instant | null;
+  revoked_at: Generated<Instant | null>;
 };
 
-export type WorkerSightingsTable = {
-  environment_id: string;
-  worker_id: string;
-  seen_at: Instant;
-};
-
-/** The tables that Kysely's builder touches. `work_items` and `hand_outs` are only ever reached by `sql` (design §3). */
+/** The tables that Kysely's builder touches. The queue's own are only ever reached by `sql` (design §3). */
 export type Tables = {
   environments: EnvironmentsTable;
   credentials: CredentialsTable;
-  worker_sightings: WorkerSightingsTable;
 };

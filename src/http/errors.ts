@@ -1,4 +1,5 @@
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
+import { DatabaseUnavailable } from '../db/failures.ts';
 import { QueueError, type QueueErrorCode } from '../queue/errors.ts';
 
 /** What is refused before the queue is asked. */
@@ -69,6 +70,7 @@ function toRefusal(error: unknown): Refusal {
     const details = error.code === 'environment_not_found' ? { error_code: error.code } : error.details;
     return { code: error.code, message: error.message, ...(details === undefined ? {} : { details }) };
   }
+  if (error instanceof DatabaseUnavailable) return { code: error.code, message: error.message };
   if (error instanceof HttpError) return { code: error.code, message: error.message };
   return fastifyRefusal(error) ?? { code: 'internal', message: 'internal error' };
 }

@@ -10,7 +10,8 @@ export type QueueErrorCode =
 
 /**
  * A refusal or a failure of the queue. `message` is fit for a caller to read: it never holds internal text.
- * `unavailable` means that the database did not answer: nothing is known about the call's effect, try again.
+ * `unavailable`: the queue gave up, nothing was written, try again. A database that does not answer is DatabaseUnavailable, with the
+ * same code.
  */
 export class QueueError extends Error {
   override readonly name = 'QueueError';

@@ -13,8 +13,6 @@ export const LIMITS = {
   blockMs: 999,
   reclaimOlderThanMs: 600_000,
   pageItems: 1_000,
-  /** `now() + n seconds` stays a timestamp: a century. */
-  secondsMax: 3_153_600_000,
 } as const;
 
 const LONE_SURROGATE = /[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/;

@@ -14,7 +14,7 @@ export function healthRoutes(app: App, { database }: AppOptions): void {
       summary: 'The process answers',
       tags: ['health'],
       security: [],
-      response: { 200: Health },
+      response: responses({ 200: Health }, 400),
     },
     handler: async () => ({ status: 'ok' as const }),
   });
@@ -28,7 +28,7 @@ export function healthRoutes(app: App, { database }: AppOptions): void {
       summary: 'The database is reached and its schema serves this version',
       tags: ['health'],
       security: [],
-      response: responses({ 200: Readiness }),
+      response: responses({ 200: Readiness }, 400),
     },
     async handler() {
       const schema = await schemaStatus(database);

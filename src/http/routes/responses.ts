@@ -12,9 +12,14 @@ type Success = Readonly<Record<number, TSchema>>;
 export const responses = <S extends Success>(success: S, ...refusals: (typeof ERROR_STATUSES)[number][]): S => ({
   ...success,
   ...Object.fromEntries(
+    Object.entries(success).map(([status, schema]) => [status, { description: SUCCESSES[status], ...schema }]),
+  ),
+  ...Object.fromEntries(
     [...refusals, 500, 503].map((status) => [status, { ...Component(ErrorEnvelope), description: REFUSALS[status] }]),
   ),
 });
+
+const SUCCESSES: Readonly<Record<string, string>> = { 200: 'Done', 201: 'Created', 204: 'Done' };
 
 const REFUSALS: Readonly<Record<number, string>> = {
   400: 'A field breaks a rule; the message names both',
