@@ -11,6 +11,7 @@ import pg from 'pg';
 import { DatabaseUnavailable, isUnavailable } from './failures.ts';
 import { type Listen, listenOnPglite, listenOnPostgres } from './listen.ts';
 import { lockFolder } from './lock-folder.ts';
+import { PreparingClient } from './prepared.ts';
 import { type TableNames, tableNames } from './sql.ts';
 import type { Tables } from './tables.ts';
 
@@ -109,6 +110,8 @@ function openPostgres(options: DatabaseOptions, onFault: (error: unknown, what: 
     lock_timeout: options.lockTimeoutMs ?? 5_000,
     idle_in_transaction_session_timeout: 30_000,
     application_name: 'leasehold',
+    // A listen URL of its own says that this one leads through a transaction pooler, which may not carry named statements.
+    ...(options.listenConnectionString === undefined ? { Client: PreparingClient } : {}),
     keepAlive: true,
   });
   // Without these listeners a killed backend ends the process (traps: Kysely and pg).
