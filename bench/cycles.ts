@@ -25,8 +25,12 @@ try {
   const work = `/v1/environments/${environment.id}/work`;
   const results: { cyclesPerSecond: number; p50: Record<string, number>; p99: Record<string, number> }[] = [];
   for (let round = 0; round < ROUNDS; round++) {
-    await inParallel(Array.from({ length: ITEMS_PER_ROUND }, (_, n) => n), (n) =>
-      call(url, 'POST', `/control/v1/environments/${environment.id}/work`, { data: { type: 'session', id: `${round}-${n}` } }),
+    await inParallel(
+      Array.from({ length: ITEMS_PER_ROUND }, (_, n) => n),
+      (n) =>
+        call(url, 'POST', `/control/v1/environments/${environment.id}/work`, {
+          data: { type: 'session', id: `${round}-${n}` },
+        }),
     );
     const times: Record<string, number[]> = { poll: [], ack: [], heartbeat: [], stop: [] };
     const timed = async (name: string, ...args: [string, string, unknown?]) => {

@@ -1,5 +1,7 @@
 import { spawn, spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { startPostgres } from './support/postgres.ts';
 
@@ -19,11 +21,16 @@ if (built.status !== 0) process.exit(built.status ?? 1);
 const given = process.env.DATABASE_URL;
 const postgres = given ? undefined : await startPostgres(['fsync=off', 'synchronous_commit=off']);
 const { DATABASE_URL: _, ...inherited } = process.env;
-const child = spawn(process.execPath, [tap, ...process.argv.slice(2)], {
+const output = join(mkdtempSync(join(tmpdir(), 'leasehold-tap-')), 'output.tap');
+const child = spawn(process.execPath, [tap, '--reporter=terse', `--output-file=${output}`, ...process.argv.slice(2)], {
   stdio: 'inherit',
   env: { ...inherited, TEST_DATABASE_URL: given || postgres?.url },
 });
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => child.kill(signal));
 const status = await new Promise<number>((resolve) => child.once('exit', (code) => resolve(code ?? 1)));
 await postgres?.stop();
+
+const counts = /^# \{ total: \d+, pass: (\d+)(?:, fail: (\d+))?/m.exec(readFileSync(output, 'utf8'));
+console.log(`${counts?.[1] ?? 0} passed, ${counts?.[2] ?? 0} failed`);
+rmSync(dirname(output), { recursive: true, force: true });
 process.exitCode = status;
