@@ -1,7 +1,8 @@
 import { sql } from 'kysely';
-import t from 'tap';
+import t, { type Test } from 'tap';
+import type { Database } from '../../src/db/connect.ts';
 import { ENGINES, lapse, rowOf, testClient, testServer } from '../support/harness.ts';
-import { itemIn, newPlace, type Place, type RowName, setLease } from '../support/places.ts';
+import { itemIn, newPlace, type Place, type RowName, rowBySeq, setLease } from '../support/places.ts';
 
 const statesIn = async ({ database, environment }: Place): Promise<Record<string, number>> => {
   const rows = await database.rows(sql<{ state: string; n: number }>`
@@ -18,6 +19,14 @@ async function abandon(place: Place, count: number): Promise<string[]> {
     set state = 'stopping', stop_requested_at = clock_timestamp(), lease_expires_at = clock_timestamp() - interval '1 hour'
     where environment_id = ${environment.id}`);
   return ids;
+}
+
+/** Holds a row as an application's transaction would, until the answer is called. */
+async function lockRow(t: Test, database: Database, id: string): Promise<() => Promise<unknown>> {
+  const client = await testClient(t);
+  await client.query('begin');
+  await client.query(`select from ${database.schema}.work_items where id = $1 for update`, [id]);
+  return () => client.query('rollback');
 }
 
 for (const engine of ENGINES) {
@@ -123,22 +132,39 @@ for (const engine of ENGINES) {
     });
 
     if (engine !== 'postgres') return;
-    t.test('a row that somebody has locked stalls neither a poll nor the sweep, and is finalised later', async (t) => {
+    t.test('an abandoned item that somebody has locked does not hold up its neighbour', async (t) => {
       const place = await newPlace(server);
       const [held = '', other = ''] = await abandon(place, 2);
-      const client = await testClient(t);
-      await client.query('begin');
-      await client.query(`select from ${database.schema}.work_items where id = $1 for update`, [held]);
+      const unlock = await lockRow(t, database, held);
       t.equal((await place.poll()).text, 'null');
       t.strictSame(
         [(await rowOf(database, held)).state, (await rowOf(database, other)).state],
         ['stopping', 'stopped'],
       );
-      await queue.sweep();
-      t.equal((await rowOf(database, held)).state, 'stopping');
-      await client.query('rollback');
-      await place.poll();
-      t.equal((await rowOf(database, held)).state, 'stopped');
+      await unlock();
     });
+
+    for (const row of ['queued, never handed out', 'active, lease lapsed', 'stopping, lease lapsed'] as const) {
+      t.test(
+        `an item ${row} that somebody has locked stalls neither poll nor sweep, and is seen to later`,
+        async (t) => {
+          const place = await newPlace(server);
+          const { id } = await itemIn(place, row);
+          if (row.includes('lapsed')) await lapse(database, id, 3);
+          const before = await rowOf(database, id);
+          const unlock = await lockRow(t, database, id);
+          t.equal((await place.poll()).text, 'null');
+          await queue.sweep();
+          t.strictSame(await rowOf(database, id), before);
+          await unlock();
+          const { text } = await place.poll();
+          const after = await rowBySeq(database, before.seq);
+          t.strictSame(
+            [after.state, text === 'null'],
+            row.startsWith('stopping') ? ['stopped', true] : ['queued', false],
+          );
+        },
+      );
+    }
   });
 }
