@@ -76,7 +76,10 @@ export function buildApp(options: AppOptions): App {
     request.log.debug({ method, route: routeOptions.url, status: reply.statusCode, ms: reply.elapsedTime }, 'answered');
   });
   app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
-  app.setNotFoundHandler((request, reply) => sendError(new QueueError('not_found', 'no such route'), request, reply));
+  // Before a body is looked at, or an odd one would be refused for what it is.
+  app.addHook('onRequest', async (request) => {
+    if (request.is404) throw new QueueError('not_found', 'no such route');
+  });
   // An expectation that Node does not know is a header like any other: ignored, not refused with its bare 417.
   app.server.on('checkExpectation', (request, response) => app.routing(request, response));
 

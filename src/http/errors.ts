@@ -82,6 +82,7 @@ function fastifyRefusal(error: unknown): Refusal | undefined {
     case 'FST_ERR_CTP_BODY_TOO_LARGE':
       return { code: 'request_too_large', message: 'the request body must be at most 1 MiB' };
     case 'FST_ERR_BAD_URL':
+    case 'FST_ERR_MAX_PARAM_LENGTH':
     case 'FST_ERR_ASYNC_CONSTRAINT':
       return { code: 'not_found', message: 'no such route' };
     case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
