@@ -14,7 +14,7 @@ import { BODY_BYTES_MAX, registerBodyParser } from './body.ts';
 import { answerBrokenHttp } from './broken-http.ts';
 import { sendError } from './errors.ts';
 import { registerRoutes } from './routes/index.ts';
-import { validatorCompiler } from './validation.ts';
+import { querystringParser, validatorCompiler } from './validation.ts';
 
 export type AppOptions = {
   readonly queue: Queue;
@@ -52,7 +52,7 @@ export function buildApp(options: AppOptions): App {
     return503OnClosing: false,
     exposeHeadRoutes: false,
     http: { requireHostHeader: false }, // Node would answer without the envelope
-    routerOptions: { maxParamLength: 200 },
+    routerOptions: { maxParamLength: 200, querystringParser },
     clientErrorHandler: answerBrokenHttp,
     frameworkErrors: (error, request, reply) => sendError(error, request, reply),
   }).withTypeProvider<TypeBoxTypeProvider>();

@@ -1,3 +1,4 @@
+import { parse } from 'node:querystring';
 import type { FastifySchemaCompiler } from 'fastify';
 import type { TSchema } from 'typebox';
 import { Compile } from 'typebox/compile';
@@ -33,29 +34,48 @@ export const validatorCompiler: FastifySchemaCompiler<TSchema> = ({ schema, http
     }
     // No body is null here, and only a schema that allows null takes it.
     const parsed = httpPart === 'querystring' ? parseQuery(root, value) : (value ?? null);
-    const unstorable = findUnstorable(parsed, []);
-    if (unstorable !== undefined) {
+    if (validator.Check(parsed)) {
+      const unstorable = findUnstorable(parsed, []);
+      if (unstorable === undefined) return { value: parsed };
       return { error: refuse(`${unstorable} must not hold NUL or unpaired surrogates`) };
     }
-    if (validator.Check(parsed)) return { value: parsed };
     const [first] = validator.Errors(parsed);
     const path = (first?.instancePath ?? '').split('/').slice(1).map(unescapePointer);
     return { error: refuse(explain(root, path, parsed)) };
   };
 };
 
+/** Percent-encoding that is not UTF-8 stands for no text: read as NUL, it is refused where the parameter is declared. */
+export const querystringParser = (query: string): Record<string, unknown> =>
+  parse(query, '&', '=', {
+    maxKeys: 0,
+    decodeURIComponent(text) {
+      try {
+        return decodeURIComponent(text);
+      } catch {
+        return '\0';
+      }
+    },
+  });
+
 const refuse = (message: string): QueueError => new QueueError('invalid_request', message);
 
-const INTEGER = /^(0|[1-9]\d{0,15})$/;
+const INTEGER = /^(0|[1-9]\d*)$/;
 
-/** Only declared parameters, and integers from plain decimal digits: `1e2`, ` 5 ` and `0x10` stay the text they are. */
+/**
+ * Only declared parameters, and integers from plain decimal digits: `1e2`, ` 5 ` and `0x10` stay the text they are. What is
+ * larger than an exact number is one all the same: some parameters are clamped, not limited.
+ */
 function parseQuery(schema: Node, query: unknown): Record<string, unknown> {
   const given: Record<string, unknown> = { ...(query as object) };
   const parsed: Record<string, unknown> = {};
   for (const [name, rule] of Object.entries(schema.properties ?? {})) {
     const value = given[name];
     if (value === undefined) continue;
-    parsed[name] = rule.type === 'integer' && typeof value === 'string' && INTEGER.test(value) ? Number(value) : value;
+    parsed[name] =
+      rule.type === 'integer' && typeof value === 'string' && INTEGER.test(value)
+        ? Math.min(Number(value), Number.MAX_SAFE_INTEGER)
+        : value;
   }
   return parsed;
 }
