@@ -52,9 +52,20 @@ const toCursor = (item: WorkItem): string => Buffer.from(`${item.createdAt} ${it
 const CURSOR = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) ([1-9]\d{0,17})$/;
 
 function parseCursor(page: string): { createdAt: string; seq: string } {
-  const [, createdAt, seq] = CURSOR.exec(Buffer.from(page, 'base64url').toString('latin1')) ?? [];
-  if (createdAt === undefined || seq === undefined || !Number.isFinite(Date.parse(createdAt))) {
+  const [cursor, createdAt, seq] = CURSOR.exec(Buffer.from(page, 'base64url').toString('latin1')) ?? [];
+  const isOurs = cursor !== undefined && Buffer.from(cursor).toString('base64url') === page;
+  if (!isOurs || createdAt === undefined || seq === undefined || !isInstant(createdAt)) {
     throw new QueueError('invalid_request', 'page must be the next_page of an earlier answer');
   }
   return { createdAt, seq };
+}
+
+/** February 30 and the year 0 read as dates in JavaScript, and fail in Postgres. */
+function isInstant(text: string): boolean {
+  const milliseconds = Date.parse(text);
+  return (
+    Number.isFinite(milliseconds) &&
+    text >= '0001' &&
+    new Date(milliseconds).toISOString().slice(0, 19) === text.slice(0, 19)
+  );
 }
