@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { type ItemRow, itemAnswer, itemSource, notFound, toWorkItem, type WorkItem, type WorkRef } from './items.ts';
-import { invalidMetadata, LIMITS, metadataProblems, tooManyPairs } from './limits.ts';
+import { invalidMetadata, isStorable, LIMITS, metadataProblems, tooManyPairs } from './limits.ts';
 
 /**
  * Merges a patch into an item's metadata: a null deletes, "" is a value, an omitted key is kept. Two patches at once never
@@ -17,10 +17,18 @@ export async function patchMetadata(
   const deletes = Object.keys(patch).filter((key) => patch[key] === null);
   const sets = Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== null));
   const problems = metadataProblems(sets);
-  // What is wrong in itself never reaches SQL; the statement then only counts what the merge would make.
+  // What is wrong in itself never reaches SQL; the statement then only counts what the merge would make, by the keys.
+  const merging =
+    problems.length === 0
+      ? sets
+      : Object.fromEntries(
+          Object.keys(sets)
+            .filter(isStorable)
+            .map((key) => [key, '']),
+        );
   const [row] = await database.rows(sql<Row>`
     with current as materialized (
-      select w.seq, (w.metadata - ${deletes}::text[]) || ${JSON.stringify(problems.length > 0 ? {} : sets)}::jsonb as merged
+      select w.seq, (w.metadata - ${deletes}::text[]) || ${JSON.stringify(merging)}::jsonb as merged
       from ${workItems} w where w.id = ${id} and w.environment_id = ${environmentId} and w.lane = 'wire' for update
     ), counted as materialized (
       select c.seq, c.merged, (select count(*) from jsonb_object_keys(c.merged))::integer as pairs from current c

@@ -19,8 +19,13 @@ export function Component<Schema extends TSchema>(schema: Schema) {
 
 export const NullableInstant = Nullable<string>(Instant);
 
+/** Any key at all. (`Type.Record` makes a pattern that passes over keys with a line break, and those would not be answered.) */
+export function Dictionary<T>(values: TSchema, options: object) {
+  return Type.Unsafe<Record<string, T>>({ type: 'object', additionalProperties: values, ...options });
+}
+
 /** Text that a caller chose and that only the check of metadata reads (contract §7). */
-export const Metadata = Type.Record(Type.String(), Type.String(), {
+export const Metadata = Dictionary<string>(Type.String(), {
   description: 'At most 16 pairs; keys of 1 to 64, values of at most 512 characters',
   examples: [{ team: 'tools' }],
 });

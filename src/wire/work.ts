@@ -1,7 +1,7 @@
 import { type Static, Type } from 'typebox';
 import { WORK_STATES, type WorkItem, type WorkState } from '../queue/items.ts';
 import { LIMITS } from '../queue/limits.ts';
-import { Component, Instant, Metadata, Nullable, NullableInstant } from './primitives.ts';
+import { Component, Dictionary, Instant, Metadata, Nullable, NullableInstant } from './primitives.ts';
 
 const State = Type.Unsafe<WorkState>({ type: 'string', enum: [...WORK_STATES] });
 
@@ -106,7 +106,7 @@ export const ListQuery = Type.Object({
 export const StopBody = Nullable<{ force?: boolean }>(Type.Object({ force: Type.Optional(Type.Boolean()) }));
 
 export const MetadataPatch = Type.Object({
-  metadata: Type.Record(Type.String(), Type.Unsafe<string | null>({ type: ['string', 'null'] }), {
+  metadata: Dictionary<string | null>(Type.Unsafe<string | null>({ type: ['string', 'null'] }), {
     description: 'A null deletes, "" is a value, an omitted key is kept',
     examples: [{ team: 'tools', note: null }],
   }),
