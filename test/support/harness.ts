@@ -103,27 +103,7 @@ export async function testServer(t: Test, options: ServerOptions = {}): Promise<
   });
   const { key: environmentKey } = await issueKey(database, { environmentId: environment.id, name: 'workers' });
 
-  const call = async (method: string, path: string, { as, headers = {}, body, raw, signal }: CallOptions = {}) => {
-    const credential = as === undefined ? environmentKey : as;
-    const sent: RequestInit = {
-      method,
-      headers: {
-        ...(credential === null ? {} : { authorization: `Bearer ${credential}` }),
-        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
-        ...headers,
-      },
-      ...(body === undefined && raw === undefined ? {} : { body: raw ?? JSON.stringify(body) }),
-      ...(signal === undefined ? {} : { signal }),
-    };
-    const response = await fetch(`${url}${path}`, sent);
-    const text = await response.text();
-    return {
-      status: response.status,
-      headers: response.headers,
-      text,
-      json: text === '' ? undefined : JSON.parse(text),
-    };
-  };
+  const call = caller(url, environmentKey);
   return {
     database,
     queue,
@@ -137,6 +117,29 @@ export async function testServer(t: Test, options: ServerOptions = {}): Promise<
       const request = { environmentId: environment.id, sessionId, ...(metadata === undefined ? {} : { metadata }) };
       return (await queue.enqueue(request)).item.id;
     },
+  };
+}
+
+/** One request over real HTTP, as `key` unless told otherwise. */
+export function caller(url: string, key: string | null = null): Server['call'] {
+  return async (method, path, { as = key, headers = {}, body, raw, signal } = {}) => {
+    const response = await fetch(`${url}${path}`, {
+      method,
+      headers: {
+        ...(as === null ? {} : { authorization: `Bearer ${as}` }),
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+        ...headers,
+      },
+      ...(body === undefined && raw === undefined ? {} : { body: raw ?? JSON.stringify(body) }),
+      ...(signal === undefined ? {} : { signal }),
+    });
+    const text = await response.text();
+    return {
+      status: response.status,
+      headers: response.headers,
+      text,
+      json: text === '' ? undefined : JSON.parse(text),
+    };
   };
 }
 

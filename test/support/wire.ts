@@ -1,0 +1,165 @@
+import { connect } from 'node:net';
+import type { Test } from 'tap';
+import type { Answer, Server } from './harness.ts';
+
+/** What contract §1 says an error answer's type is, by its status. */
+const ERROR_TYPES: Readonly<Record<number, string>> = {
+  400: 'invalid_request_error',
+  401: 'authentication_error',
+  403: 'permission_error',
+  404: 'not_found_error',
+  409: 'conflict_error',
+  412: 'invalid_request_error',
+  413: 'request_too_large',
+  500: 'api_error',
+  503: 'overloaded_error',
+};
+
+/** What every answer carries, whatever its status (contract §1). */
+export function checkCarries(t: Test, { headers }: Answer, what: string): void {
+  t.match(headers.get('request-id'), /^req_/, `${what}: request-id`);
+  t.equal(headers.get('cache-control'), 'no-store', `${what}: cache-control`);
+}
+
+/** The whole envelope of contract §1, with the headers that its status asks for. */
+export function checkRefusal(t: Test, answer: Answer, status: number, what: string): void {
+  const { headers, json } = answer;
+  t.equal(answer.status, status, `${what}: status`);
+  checkCarries(t, answer, what);
+  t.match(headers.get('content-type'), /^application\/json(;|$)/, `${what}: content-type`);
+  t.match(json, { type: 'error', error: { type: ERROR_TYPES[status], message: /./ } }, `${what}: envelope`);
+  t.strictSame(Object.keys(json).sort(), ['error', 'request_id', 'type'], `${what}: nothing else in the envelope`);
+  t.equal(json.request_id, headers.get('request-id'), `${what}: request_id is the header's`);
+  if (status === 409) t.equal(headers.get('x-should-retry'), 'false', `${what}: x-should-retry`);
+  if (status === 503) t.match(headers.get('retry-after'), /^[1-9]\d*$/, `${what}: retry-after`);
+}
+
+const ANSWER_MS_MAX = 5_000;
+
+/**
+ * Sends bytes as they are and reads until the server closes: what fetch cannot express. Ask for `connection: close`, unless
+ * the bytes are such that the server hangs up by itself.
+ */
+export function exchange(url: string, bytes: string | Buffer): Promise<Answer> {
+  const { hostname, port } = new URL(url);
+  return new Promise((resolve, reject) => {
+    const socket = connect(Number(port), hostname);
+    const chunks: Buffer[] = [];
+    socket.setTimeout(ANSWER_MS_MAX, () => socket.destroy(new Error('the server neither answered nor closed')));
+    socket.on('data', (chunk) => chunks.push(chunk));
+    socket.on('error', reject);
+    socket.on('close', () => {
+      try {
+        resolve(parseAnswer(Buffer.concat(chunks).toString()));
+      } catch (error) {
+        reject(error);
+      }
+    });
+    socket.write(bytes);
+  });
+}
+
+function parseAnswer(raw: string): Answer {
+  const [head = '', ...rest] = raw.split('\r\n\r\n');
+  const [statusLine = '', ...lines] = head.split('\r\n');
+  const status = Number(/^HTTP\/1\.1 (\d{3}) /.exec(statusLine)?.[1]);
+  if (!Number.isInteger(status)) throw new Error(`not an HTTP answer: ${JSON.stringify(raw.slice(0, 200))}`);
+  const headers = new Headers(
+    lines.map((line): [string, string] => [line.split(':', 1)[0] ?? '', line.replace(/^[^:]*: */, '')]),
+  );
+  const text = rest.join('\r\n\r\n');
+  return { status, headers, text, json: text === '' ? undefined : JSON.parse(text) };
+}
+
+/** A request's head, closing afterwards; the credential is the environment's key. */
+export function head(
+  server: Server,
+  method: string,
+  path: string,
+  headers: Readonly<Record<string, string>> = {},
+): string {
+  const sent = { host: 'test', connection: 'close', authorization: `Bearer ${server.environmentKey}`, ...headers };
+  const lines = Object.entries(sent).map(([name, value]) => `${name}: ${value}\r\n`);
+  return `${method} ${path} HTTP/1.1\r\n${lines.join('')}\r\n`;
+}
+
+export type Place = { environmentId: string; workId: string };
+
+/** A route of the contract: what to send to it, what it answers, and whom §2 lets in. */
+export type Route = {
+  readonly name: string;
+  readonly method: 'GET' | 'POST';
+  path(place: Place): string;
+  readonly body?: () => unknown;
+  readonly access: 'item' | 'environment' | 'operator';
+  readonly success: number;
+};
+
+const work = (place: Place) => `/v1/environments/${place.environmentId}/work`;
+const item = (place: Place) => `${work(place)}/${place.workId}`;
+const control = (place: Place) => `/control/v1/environments/${place.environmentId}`;
+let names = 0;
+const fresh = (what: string) => `${what} ${process.pid} ${names++}`;
+
+export const ROUTES: readonly Route[] = [
+  { name: 'poll', method: 'GET', path: (p) => `${work(p)}/poll`, access: 'environment', success: 200 },
+  { name: 'ack', method: 'POST', path: (p) => `${item(p)}/ack`, access: 'item', success: 200 },
+  {
+    name: 'heartbeat',
+    method: 'POST',
+    path: (p) => `${item(p)}/heartbeat?expected_last_heartbeat=NO_HEARTBEAT`,
+    access: 'item',
+    success: 200,
+  },
+  { name: 'stop', method: 'POST', path: (p) => `${item(p)}/stop`, access: 'item', success: 204 },
+  {
+    name: 'metadata update',
+    method: 'POST',
+    path: item,
+    body: () => ({ metadata: { patched: 'yes' } }),
+    access: 'environment',
+    success: 200,
+  },
+  { name: 'retrieve', method: 'GET', path: item, access: 'environment', success: 200 },
+  { name: 'list', method: 'GET', path: work, access: 'environment', success: 200 },
+  { name: 'stats', method: 'GET', path: (p) => `${work(p)}/stats`, access: 'environment', success: 200 },
+  {
+    name: 'create environment',
+    method: 'POST',
+    path: () => '/v1/environments',
+    body: () => ({ name: fresh('environment') }),
+    access: 'operator',
+    success: 200,
+  },
+  {
+    name: 'retrieve environment',
+    method: 'GET',
+    path: (p) => `/v1/environments/${p.environmentId}`,
+    access: 'operator',
+    success: 200,
+  },
+  {
+    name: 'issue key',
+    method: 'POST',
+    path: (p) => `${control(p)}/keys`,
+    body: () => ({ name: 'more workers' }),
+    access: 'operator',
+    success: 201,
+  },
+  {
+    name: 'enqueue',
+    method: 'POST',
+    path: (p) => `${control(p)}/work`,
+    body: () => ({ data: { type: 'session', id: fresh('session') } }),
+    access: 'operator',
+    success: 201,
+  },
+];
+
+/** One call of a route, its body made for it. */
+export const callRoute = (server: Pick<Server, 'call'>, route: Route, place: Place, as: string | null) =>
+  server.call(route.method, route.path(place), { as, ...(route.body === undefined ? {} : { body: route.body() }) });
+
+/** What a poll's `secret` says (contract §6). */
+export const readSecret = (secret: string): { sessions_token: string; api_base_url: string } =>
+  JSON.parse(Buffer.from(secret, 'base64url').toString());
