@@ -102,6 +102,7 @@ for (const engine of ENGINES) {
         t.equal((await call('GET', work(`/poll${query}`))).json.id, id, query);
         const left = await leaseSeconds(id);
         t.ok(left <= seconds && left > seconds - 3, `${query}: ${left} s`);
+        await call('POST', work(`/${id}/stop`));
       }
     });
 

@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import type { FastifyBaseLogger } from 'fastify';
 import { sql } from 'kysely';
 import pg from 'pg';
 import type { Test } from 'tap';
@@ -79,6 +80,8 @@ export type ServerOptions = {
   settings?: Partial<QueueSettings>;
   /** LISTEN and sweep in the background; off by default, so that tests decide when what happens. */
   background?: boolean;
+  /** Where the app logs to; nowhere by default. */
+  logger?: FastifyBaseLogger;
 };
 
 /** A listening server of the test's own, wired as `main.ts` wires it, with one environment and its key. */
@@ -88,7 +91,13 @@ export async function testServer(t: Test, options: ServerOptions = {}): Promise<
   if (options.background) queue.start();
   const callers = createCallers({ database, operatorKey: OPERATOR_KEY });
   let url = '';
-  const app = buildApp({ queue, database, callers, publicUrl: () => url });
+  const app = buildApp({
+    queue,
+    database,
+    callers,
+    publicUrl: () => url,
+    ...(options.logger === undefined ? {} : { logger: options.logger }),
+  });
   url = await app.listen({ host: '127.0.0.1', port: 0 });
   t.teardown(async () => {
     app.drain();
