@@ -12,7 +12,7 @@ import {
   type WorkItem,
   type WorkKind,
 } from './items.ts';
-import { checkInteger, checkMetadata, checkText, LIMITS } from './limits.ts';
+import { checkInteger, checkMetadata, checkText, isInstant, LIMITS } from './limits.ts';
 
 export type EnqueueRequest = {
   readonly environmentId: string;
@@ -38,7 +38,6 @@ export type Enqueued = {
 
 /** A loser of the race for the slot sees no row once; a slot that changes hands faster than this is a caller's loop. */
 const ATTEMPTS_MAX = 5;
-const INSTANT = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$/;
 
 /**
  * Puts work in, once while it is live: unique by (environment, session, kind) over queued, starting and active (contract §4).
@@ -98,7 +97,7 @@ function check(request: EnqueueRequest): void {
   }
   if (request.priority !== undefined) checkInteger('priority', request.priority, -100, 100);
   const { notBefore } = request;
-  if (notBefore !== undefined && !(INSTANT.test(notBefore) && Number.isFinite(Date.parse(notBefore)))) {
+  if (notBefore !== undefined && !isInstant(notBefore)) {
     throw new QueueError('invalid_request', 'notBefore must be an RFC 3339 instant with an offset');
   }
   checkMetadata(request.metadata ?? {});

@@ -37,6 +37,16 @@ export function checkText(field: string, value: unknown, charactersMax: number):
   }
 }
 
+const INSTANT = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-](0\d|1[0-4]):[0-5]\d)$/;
+
+/** An RFC 3339 instant that Postgres takes, too: February 30 and the year 0 read as dates in JavaScript only. */
+export function isInstant(text: string): boolean {
+  const [, clock] = INSTANT.exec(text) ?? [];
+  if (clock === undefined || clock < '0001') return false;
+  const milliseconds = Date.parse(`${clock}Z`);
+  return Number.isFinite(milliseconds) && new Date(milliseconds).toISOString().startsWith(clock);
+}
+
 /** An integer of the caller's. Refuses: invalid_request, naming the field and the range. */
 export function checkInteger(field: string, value: unknown, min: number, max: number): void {
   if (!Number.isSafeInteger(value) || Number(value) < min || Number(value) > max) {

@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { QueueError } from './errors.ts';
 import { type ItemRow, itemAnswer, notFound, toWorkItem, type WorkItem, type WorkRef } from './items.ts';
-import { checkInteger, LIMITS } from './limits.ts';
+import { checkInteger, isInstant, LIMITS } from './limits.ts';
 
 /** One item by its present id. Refuses: not_found. */
 export async function retrieve(database: Database, { environmentId, id }: WorkRef): Promise<WorkItem> {
@@ -58,14 +58,4 @@ function parseCursor(page: string): { createdAt: string; seq: string } {
     throw new QueueError('invalid_request', 'page must be the next_page of an earlier answer');
   }
   return { createdAt, seq };
-}
-
-/** February 30 and the year 0 read as dates in JavaScript, and fail in Postgres. */
-function isInstant(text: string): boolean {
-  const milliseconds = Date.parse(text);
-  return (
-    Number.isFinite(milliseconds) &&
-    text >= '0001' &&
-    new Date(milliseconds).toISOString().slice(0, 19) === text.slice(0, 19)
-  );
 }

@@ -181,7 +181,6 @@ t.test('postgres: heartbeats are HOT updates: they touch no index', async (t) =>
   const place = await newPlace(await testServer(t, { database }));
   const { id, token } = await itemIn(place, 'active, lease live' satisfies RowName);
   const counts = async () => {
-    await database.rows(sql`select pg_stat_force_next_flush()`);
     const [row] = await database.rows(sql<{ updates: number; hot: number }>`
       select n_tup_upd::int as updates, n_tup_hot_upd::int as hot from pg_stat_user_tables
       where schemaname = ${database.schema} and relname = 'work_items'`);
