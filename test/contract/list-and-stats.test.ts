@@ -44,6 +44,9 @@ for (const engine of ENGINES) {
       );
       t.equal(json.next_page, null);
       t.strictSame(Object.keys(json).sort(), ['data', 'next_page']);
+      const two = (await get('?limit=2')).json;
+      t.strictSame(two.data, json.data.slice(0, 2), 'the newest are on the first page');
+      t.strictSame((await get(`?limit=2&page=${two.next_page}`)).json.data, json.data.slice(2), 'the rest on the next');
     });
 
     t.test('pages give each item once, though ids rotate and items come between them', async (t) => {
