@@ -14,7 +14,7 @@ export async function patchMetadata(
   patch: Readonly<Record<string, string | null>>,
 ): Promise<WorkItem> {
   const { workItems, handOuts } = database.names;
-  const deletes = Object.keys(patch).filter((key) => patch[key] === null);
+  const deletes = Object.keys(patch).filter((key) => patch[key] === null && isStorable(key)); // others cannot be there
   const sets = Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== null));
   const problems = metadataProblems(sets);
   // What is wrong in itself never reaches SQL; the statement then only counts what the merge would make, by the keys.
