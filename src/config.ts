@@ -72,6 +72,12 @@ export function readConfig(environment: Environment): Config {
     return given;
   };
 
+  const host = (name: string, fallback: string): string => {
+    const given = text(name) ?? fallback;
+    if (!/^[\w.:%-]{1,255}$/.test(given)) problems.push(`${name} must be an address or a host name`);
+    return given;
+  };
+
   const secret = (name: string): string | undefined => {
     const given = text(name);
     if (given !== undefined && !/^[\x21-\x7e]{16,256}$/.test(given)) {
@@ -100,7 +106,7 @@ export function readConfig(environment: Environment): Config {
   const exportIntervalMs = integer('OTEL_METRIC_EXPORT_INTERVAL', 60_000, 100, 86_400_000);
 
   const config: Config = {
-    host: text('HOST') ?? '127.0.0.1',
+    host: host('HOST', '127.0.0.1'),
     port: integer('PORT', 8080, 0, 65_535),
     databaseUrl: url('DATABASE_URL', ['postgres:', 'postgresql:']),
     listenDatabaseUrl: url('LISTEN_DATABASE_URL', ['postgres:', 'postgresql:']),
