@@ -13,14 +13,15 @@ export type FirstKeys = { environmentId: string; environmentKey: string; apiKey:
 
 /**
  * On an empty embedded database: an environment with its key, and an API key, kept in a file of the data folder. Postgres gets
- * nothing unasked. Undefined when there was something already. A crash in between leaves an environment without keys or
- * none at all, and the next start, finding no credential, begins anew.
+ * nothing unasked. Undefined when there was something already. The API key is issued last: a start that finds none
+ * begins anew, whatever a crash left of the one before.
  */
 export async function prepareFirstStart(database: Database, dataDir: string): Promise<FirstKeys | undefined> {
   if (database.engine !== 'pglite') return undefined;
   const { kysely } = database;
-  const [credential] = await database.rows(kysely.selectFrom('credentials').select('id').limit(1));
-  if (credential !== undefined) return undefined;
+  const apiKeys = kysely.selectFrom('credentials').select('id').where('environment_id', 'is', null);
+  const [done] = await database.rows(apiKeys.limit(1));
+  if (done !== undefined) return undefined;
 
   const live = kysely.selectFrom('environments').select('id').where('archived_at', 'is', null);
   const [orphan] = await database.rows(live.where('name', '=', FIRST_ENVIRONMENT));
