@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController, type RawServerDefault } from 'fastify';
 import type { Callers } from '../control/credentials.ts';
@@ -37,7 +38,7 @@ export type App = FastifyInstance<
 
 declare module 'fastify' {
   interface FastifyInstance {
-    /** From now on answers tell keep-alive connections to close. */
+    /** From now on answers tell keep-alive connections to close; those that have asked for nothing yet are closed. */
     drain(): void;
   }
 }
@@ -58,14 +59,22 @@ export function buildApp(options: AppOptions): App {
   }).withTypeProvider<TypeBoxTypeProvider>();
 
   let draining = false;
+  // Node does not count a connection as idle before its first request: it would hold the end up for the whole grace.
+  const unused = new Set<Socket>();
+  app.server.on('connection', (socket) => {
+    unused.add(socket);
+    socket.once('close', () => unused.delete(socket));
+  });
   app.decorate('drain', () => {
     draining = true;
+    for (const socket of unused) socket.destroy();
   });
   app.setValidatorCompiler(validatorCompiler);
   app.addSchema(Work);
   app.addSchema(Environment);
   app.addSchema(ErrorEnvelope);
   app.addHook('onRequest', async (request, reply) => {
+    unused.delete(request.raw.socket);
     reply.header('request-id', request.id).header('cache-control', 'no-store');
   });
   app.addHook('onSend', async (_request, reply) => {
