@@ -1,0 +1,82 @@
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import t from 'tap';
+import { until } from './support/harness.ts';
+import { freshDatabase, type Listening, request, startMain } from './support/process.ts';
+
+const OPERATOR_KEY = 'operator-key-of-this-process';
+const GRACE_SECONDS = 15;
+
+type Tap = Parameters<typeof freshDatabase>[0];
+
+async function start(t: Tap): Promise<Listening & { work: string }> {
+  const databaseUrl = await freshDatabase(t);
+  const server = await startMain(t, {
+    DATABASE_URL: databaseUrl,
+    LEASEHOLD_API_KEY: OPERATOR_KEY,
+    SHUTDOWN_GRACE_SECONDS: `${GRACE_SECONDS}`,
+  });
+  const { json } = await request(`${server.url}/v1/environments`, OPERATOR_KEY, { name: 'production' });
+  return { ...server, work: `${server.url}/v1/environments/${json.id}/work` };
+}
+
+/** Ends the server and tells how long that took; it must have been clean. */
+async function endCleanly(t: Tap, { child, ended, log }: Listening, signal: 'SIGTERM' | 'SIGINT'): Promise<void> {
+  const since = performance.now();
+  child.kill(signal);
+  t.strictSame(await ended(), { code: 0, signal: null });
+  t.ok(performance.now() - since < (GRACE_SECONDS * 1_000) / 2, 'well within the grace');
+  t.strictSame(
+    log().filter(({ level }) => Number(level) > 30),
+    [],
+    'without a complaint',
+  );
+}
+
+for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+  t.test(`${signal} answers a waiting poll with null and ends the process cleanly`, async (t) => {
+    const server = await start(t);
+    const since = performance.now();
+    const headers = { 'x-api-key': OPERATOR_KEY, 'anthropic-worker-id': 'worker-1' };
+    const poll = fetch(`${server.work}/poll?block_ms=999`, { headers });
+    const polling = async () => (await request(`${server.work}/stats`, OPERATOR_KEY)).json.workers_polling === 1;
+    await until('the poll to wait', polling);
+    const answered = poll.then(async (answer) => {
+      const waitedMs = performance.now() - since;
+      return {
+        status: answer.status,
+        text: await answer.text(),
+        connection: answer.headers.get('connection'),
+        waitedMs,
+      };
+    });
+    await endCleanly(t, server, signal);
+    const { waitedMs, ...answer } = await answered;
+    t.strictSame(answer, { status: 200, text: 'null', connection: 'close' });
+    t.ok(waitedMs < 999, 'before its time was up');
+  });
+}
+
+async function connectTo(t: Tap, { url }: Listening): Promise<Socket> {
+  const { hostname, port } = new URL(url);
+  const socket = connect(Number(port), hostname).on('error', () => {});
+  t.teardown(() => socket.destroy());
+  await once(socket, 'connect');
+  return socket;
+}
+
+t.test('a keep-alive connection that is idle does not hold the end up', async (t) => {
+  const server = await start(t);
+  const socket = await connectTo(t, server);
+  socket.write('GET /healthz HTTP/1.1\r\nhost: leasehold\r\n\r\n');
+  const [answer] = await once(socket, 'data');
+  t.match(`${answer}`, /^HTTP\/1\.1 200 /);
+  await endCleanly(t, server, 'SIGTERM');
+});
+
+t.test('a connection that has asked for nothing yet does not hold the end up', async (t) => {
+  const server = await start(t);
+  await connectTo(t, server);
+  await request(`${server.url}/healthz`, null); // by now the server has accepted the other one too
+  await endCleanly(t, server, 'SIGTERM');
+});
