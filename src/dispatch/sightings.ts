@@ -20,15 +20,21 @@ export function createSightings({
 }: SightingsOptions) {
   const seen = new Map<string, { environmentId: string; workerId: string; at: number }>();
   let timer: NodeJS.Timeout | undefined;
+  let written = Promise.resolve();
 
-  async function flush(): Promise<void> {
+  /** Resolves when all that was noted before the call is written, also what another flush has taken to write. */
+  function flush(): Promise<void> {
     clearTimeout(timer);
     timer = undefined;
-    if (seen.size === 0) return;
+    if (seen.size === 0) return written;
     const now = performance.now();
     const sightings = [...seen.values()].map(({ at, ...who }) => ({ ...who, ageMs: now - at }));
     seen.clear();
-    await record(sightings).catch(() => {});
+    const before = written;
+    written = record(sightings)
+      .catch(() => {})
+      .then(() => before);
+    return written;
   }
 
   return {
