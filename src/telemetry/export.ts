@@ -1,5 +1,10 @@
 import { detectResources, envDetector, resourceFromAttributes } from '@opentelemetry/resources';
-import { MeterProvider, PeriodicExportingMetricReader } from '@opentelemetry/sdk-metrics';
+import {
+  AggregationTemporality,
+  InstrumentType,
+  MeterProvider,
+  PeriodicExportingMetricReader,
+} from '@opentelemetry/sdk-metrics';
 import type { OtlpProtocol } from '../config.ts';
 
 /**
@@ -17,6 +22,12 @@ export async function createOtlpMeterProvider({
     protocol === 'http/json'
       ? await import('@opentelemetry/exporter-metrics-otlp-http')
       : await import('@opentelemetry/exporter-metrics-otlp-proto');
+  const exporter = new OTLPMetricExporter();
+  const preferred = exporter.selectAggregationTemporality.bind(exporter);
+  // A cumulative reader goes on exporting the last value of a gauge that was not observed: a dropped collection would be
+  // stale values, and an archived environment would stay for ever. On the wire a gauge has no temporality.
+  exporter.selectAggregationTemporality = (type) =>
+    type === InstrumentType.OBSERVABLE_GAUGE ? AggregationTemporality.DELTA : preferred(type);
   const resource = resourceFromAttributes({ 'service.name': 'leasehold' }).merge(
     detectResources({ detectors: [envDetector] }),
   );
@@ -24,7 +35,7 @@ export async function createOtlpMeterProvider({
     resource,
     readers: [
       new PeriodicExportingMetricReader({
-        exporter: new OTLPMetricExporter(),
+        exporter,
         exportIntervalMillis: exportIntervalMs,
         exportTimeoutMillis: Math.min(exportIntervalMs, 10_000),
       }),
