@@ -45,7 +45,10 @@ async function serve(config: Config, log: Logger): Promise<void> {
       const provider = await createOtlpMeterProvider(config.otlp);
       const unregister = registerGauges(provider.getMeter('leasehold'), queue.allStats, onFault);
       closers.push(async () => {
-        await provider.shutdown().catch((error) => onFault(error, 'the last metrics could not be exported'));
+        const timeoutMillis = config.shutdownGraceSeconds * 1_000;
+        await provider
+          .shutdown({ timeoutMillis })
+          .catch((error) => onFault(error, 'the last metrics could not be exported'));
         unregister();
       });
     }
@@ -78,10 +81,12 @@ function main(): Promise<void> | undefined {
     { level: config.logLevel, base: null },
     process.stdout.isTTY ? pretty({ sync: true }) : pino.destination({ sync: true }),
   );
-  return serve(config, log).catch((error: unknown) => {
-    log.fatal({ err: error }, error instanceof Error ? error.message : 'could not run');
-    process.exitCode = 1;
-  });
+  return serve(config, log)
+    .catch((error: unknown) => {
+      log.fatal({ err: error }, error instanceof Error ? error.message : 'could not run');
+      process.exitCode = 1;
+    })
+    .finally(() => process.exit()); // all is closed, but for a collector that does not answer: its socket is not waited for
 }
 
 await main();
