@@ -1,0 +1,137 @@
+import { AggregationTemporality, MeterProvider, MetricReader } from '@opentelemetry/sdk-metrics';
+import t from 'tap';
+import { createEnvironment } from '../src/control/environments.ts';
+import { createQueue } from '../src/create-queue.ts';
+import type { Database } from '../src/db/connect.ts';
+import {
+  ATTRIBUTE_ENVIRONMENT_ID,
+  GAUGE_DEPTH,
+  GAUGE_PENDING,
+  GAUGE_WORKERS_POLLING,
+  registerGauges,
+} from '../src/telemetry/gauges.ts';
+import { ENGINES, type Engine, lapse, testDatabase } from './support/harness.ts';
+
+const NAMES = ['queue.depth', 'queue.pending', 'queue.workers_polling'];
+
+class Reader extends MetricReader {
+  constructor() {
+    // As the exporter's: a cumulative reader repeats what it was told last (see telemetry/export.ts).
+    super({ aggregationTemporalitySelector: () => AggregationTemporality.DELTA });
+  }
+
+  protected async onShutdown(): Promise<void> {}
+  protected async onForceFlush(): Promise<void> {}
+
+  /** One collection: by gauge, every point by its attributes. */
+  async read(): Promise<Record<string, Record<string, unknown>>> {
+    const { resourceMetrics } = await this.collect();
+    const metrics = resourceMetrics.scopeMetrics.flatMap((scope) => scope.metrics);
+    return Object.fromEntries(
+      metrics
+        .filter(({ dataPoints }) => dataPoints.length > 0)
+        .map(({ descriptor, dataPoints }) => [
+          descriptor.name,
+          Object.fromEntries(dataPoints.map(({ attributes, value }) => [JSON.stringify(attributes), value])),
+        ]),
+    );
+  }
+}
+
+/** A queue whose statements are counted and can be made to fail, with its gauges on a real meter. */
+async function setUp(t: Parameters<typeof testDatabase>[0], engine: Engine = 'postgres') {
+  const database = await testDatabase(t, engine);
+  const faults: unknown[] = [];
+  const probe = { statements: 0, failNext: false };
+  const rows: Database['rows'] = (...statement) => {
+    probe.statements++;
+    if (!probe.failNext) return database.rows(...statement);
+    probe.failNext = false;
+    return Promise.reject(new Error('the database is away'));
+  };
+  const queue = createQueue({ database: { ...database, rows } });
+  t.teardown(() => queue.close());
+  const reader = new Reader();
+  const provider = new MeterProvider({ readers: [reader] });
+  t.teardown(() => provider.shutdown());
+  const meter = provider.getMeter('test');
+  const unregister = registerGauges(meter, queue.allStats, (error) => void faults.push(error));
+  const environment = async (name: string, type: 'self_hosted' | 'cloud' = 'self_hosted') =>
+    (await createEnvironment(database, { name, type })).id;
+  return { database, queue, reader, meter, unregister, probe, faults, environment };
+}
+
+type SetUp = Awaited<ReturnType<typeof setUp>>;
+
+/** What the gauges have to say, told by stats. */
+async function saidByStats(queue: SetUp['queue'], environments: string[]): Promise<unknown> {
+  const all = await Promise.all(environments.map((id) => queue.stats(id)));
+  const by = (field: 'depth' | 'pending' | 'workersPolling') =>
+    Object.fromEntries(all.map((stats) => [JSON.stringify({ 'environment.id': stats.environmentId }), stats[field]]));
+  return Object.fromEntries([by('depth'), by('pending'), by('workersPolling')].map((points, i) => [NAMES[i], points]));
+}
+
+t.test('the names are constants', async (t) => {
+  t.strictSame([GAUGE_DEPTH, GAUGE_PENDING, GAUGE_WORKERS_POLLING], NAMES);
+  t.equal(ATTRIBUTE_ENVIRONMENT_ID, 'environment.id');
+});
+
+for (const engine of ENGINES) {
+  t.test(`${engine}: the gauges mean exactly what stats says, of every environment`, async (t) => {
+    const { database, queue, reader, environment } = await setUp(t, engine);
+    const [busy, idle, empty] = [await environment('busy'), await environment('idle'), await environment('empty')];
+    const cloud = await environment('cloud', 'cloud');
+    for (let n = 0; n < 6; n++) await queue.enqueue({ environmentId: busy, sessionId: `session-${n}` });
+    await queue.enqueue({ environmentId: cloud, sessionId: 'session-1' });
+    const take = (workerId: string, environmentId = busy) =>
+      queue.poll({ environmentId, workerId, reclaimOlderThanMs: 600_000 });
+    const [held, lapsed, acked] = [await take('worker-1'), await take('worker-1'), await take('worker-2')];
+    if (held === null || lapsed === null || acked === null) return t.fail('nothing was handed out');
+    await lapse(database, lapsed.item.id); // free again
+    await queue.ack([{ environmentId: busy, id: acked.item.id }]); // in neither
+    await take('worker-3', idle);
+
+    const said = await saidByStats(queue, [busy, idle, empty]);
+    const id = (environmentId: string) => JSON.stringify({ 'environment.id': environmentId });
+    t.strictSame(said, {
+      'queue.depth': { [id(busy)]: 4, [id(idle)]: 0, [id(empty)]: 0 },
+      'queue.pending': { [id(busy)]: 1, [id(idle)]: 0, [id(empty)]: 0 },
+      'queue.workers_polling': { [id(busy)]: 2, [id(idle)]: 1, [id(empty)]: 0 },
+    });
+    t.strictSame(await reader.read(), said);
+
+    await take('worker-4');
+    t.strictSame(await reader.read(), await saidByStats(queue, [busy, idle, empty]), 'also a poll of this moment');
+  });
+}
+
+t.test('a collection is one query, however many environments there are', async (t) => {
+  const { reader, probe, environment } = await setUp(t);
+  for (let n = 0; n < 5; n++) await environment(`environment ${n}`);
+  t.equal(Object.keys((await reader.read())[GAUGE_DEPTH] ?? {}).length, 5);
+  t.equal(probe.statements, 1);
+  await reader.read();
+  t.equal(probe.statements, 2);
+});
+
+t.test('a query that fails drops its own collection and nothing else', async (t) => {
+  const { reader, meter, probe, faults, environment } = await setUp(t);
+  await environment('production');
+  meter.createObservableGauge('neighbour').addCallback((result) => result.observe(1));
+  const whole = await reader.read();
+  t.strictSame(Object.keys(whole).sort(), ['neighbour', ...NAMES]);
+  probe.failNext = true;
+  t.strictSame(Object.keys(await reader.read()), ['neighbour'], 'no stale values, and no zeros');
+  t.match(faults, [{ message: 'the database is away' }]);
+  t.strictSame(await reader.read(), whole);
+  t.equal(faults.length, 1);
+});
+
+t.test('gauges that were unregistered observe nothing and ask nothing', async (t) => {
+  const { reader, probe, unregister, environment } = await setUp(t);
+  await environment('production');
+  t.strictSame(Object.keys(await reader.read()).sort(), NAMES);
+  unregister();
+  t.strictSame(await reader.read(), {});
+  t.equal(probe.statements, 1);
+});

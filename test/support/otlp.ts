@@ -1,0 +1,45 @@
+import { createServer } from 'node:http';
+import type { Test } from 'tap';
+
+export type OtlpReceiver = {
+  readonly url: string;
+  readonly received: { path: string; contentType: string; body: Buffer }[];
+};
+
+/** An OTLP/HTTP receiver that takes everything. `answers: false`: it takes the request and never says a word. */
+export async function otlpReceiver(t: Test, { answers = true } = {}): Promise<OtlpReceiver> {
+  const received: OtlpReceiver['received'] = [];
+  const server = createServer(async (request, response) => {
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk);
+    const { url: path = '', headers } = request;
+    received.push({ path, contentType: headers['content-type'] ?? '', body: Buffer.concat(chunks) });
+    if (answers) response.writeHead(200, { 'content-type': headers['content-type'] }).end();
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => {
+    server.closeAllConnections();
+    return new Promise((resolve) => server.close(resolve));
+  });
+  const address = server.address();
+  if (address === null || typeof address === 'string') throw new Error('no port');
+  return { url: `http://127.0.0.1:${address.port}`, received };
+}
+
+type DataPoint = {
+  asInt?: number | string;
+  asDouble?: number;
+  attributes: { key: string; value: { stringValue: string } }[];
+};
+type Metric = { name: string; gauge: { dataPoints: DataPoint[] } };
+
+/** The points of an OTLP/JSON body: by metric, `attribute=value: number`. */
+export function pointsOf(body: Buffer): Record<string, string[]> {
+  const { resourceMetrics } = JSON.parse(body.toString());
+  const metrics: Metric[] = resourceMetrics.flatMap((resource: { scopeMetrics: { metrics: Metric[] }[] }) =>
+    resource.scopeMetrics.flatMap((scope) => scope.metrics),
+  );
+  const point = ({ attributes, asInt, asDouble }: DataPoint) =>
+    `${attributes.map(({ key, value }) => `${key}=${value.stringValue}`).join()}: ${Number(asInt ?? asDouble)}`;
+  return Object.fromEntries(metrics.map(({ name, gauge }) => [name, gauge.dataPoints.map(point).sort()]));
+}
