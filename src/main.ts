@@ -42,7 +42,7 @@ async function serve(config: Config, log: Logger): Promise<void> {
     log.info({ address, engine: database.engine, publicUrl: config.publicUrl ?? address }, `listening on ${address}`);
 
     if (config.otlp !== undefined) {
-      const provider = await createOtlpMeterProvider(config.otlp);
+      const provider = await createOtlpMeterProvider(config.otlp, onFault);
       const unregister = registerGauges(provider.getMeter('leasehold'), queue.allStats, onFault);
       closers.push(async () => {
         const timeoutMillis = config.shutdownGraceSeconds * 1_000;

@@ -6,7 +6,7 @@ import { otlpReceiver, pointsOf } from './support/otlp.ts';
 import { freshDatabase, type Listening, request, startMain } from './support/process.ts';
 
 const OPERATOR_KEY = 'operator-key-of-this-process';
-const INTERVAL = { OTEL_METRIC_EXPORT_INTERVAL: '100' };
+const INTERVAL = { OTEL_METRIC_EXPORT_INTERVAL: '2000' };
 const NAMES = ['queue.depth', 'queue.pending', 'queue.workers_polling'];
 
 type Tap = Parameters<typeof freshDatabase>[0];
@@ -68,7 +68,9 @@ t.test('a query that fails is a gap in what is exported, not the values of the c
   const receiver = await otlpReceiver(t);
   process.env.OTEL_EXPORTER_OTLP_ENDPOINT = receiver.url;
   t.teardown(() => void delete process.env.OTEL_EXPORTER_OTLP_ENDPOINT);
-  const provider = await createOtlpMeterProvider({ protocol: 'http/json', exportIntervalMs: 3_600_000 });
+  const provider = await createOtlpMeterProvider({ protocol: 'http/json', exportIntervalMs: 3_600_000 }, (_, what) =>
+    t.fail(what),
+  );
   t.teardown(() => provider.shutdown());
   const stats = { environmentId: 'env_1', depth: 2, pending: 1, oldestQueuedAt: null, workersPolling: 3 };
   const answers = [[stats], undefined, [stats]];
@@ -78,6 +80,28 @@ t.test('a query that fails is a gap in what is exported, not the values of the c
   for (let collection = 0; collection < 3; collection++) await provider.forceFlush();
   const exported = receiver.received.map(({ body }) => Object.keys(pointsOf(body)).sort());
   t.strictSame(exported, [['neighbour', ...NAMES], ['neighbour'], ['neighbour', ...NAMES]]);
+});
+
+t.test('each of 2,500 environments is exported, and an export that fails is told', async (t) => {
+  const receiver = await otlpReceiver(t);
+  process.env.OTEL_EXPORTER_OTLP_ENDPOINT = receiver.url;
+  t.teardown(() => void delete process.env.OTEL_EXPORTER_OTLP_ENDPOINT);
+  const faults: string[] = [];
+  const provider = await createOtlpMeterProvider({ protocol: 'http/json', exportIntervalMs: 3_600_000 }, (_, what) =>
+    faults.push(what),
+  );
+  t.teardown(() => provider.shutdown());
+  const stats = Array.from({ length: 2_500 }, (_, n) => ({
+    ...{ environmentId: `env_${n}`, depth: n, pending: 0, oldestQueuedAt: null, workersPolling: 0 },
+  }));
+  registerGauges(provider.getMeter('test'), async () => stats);
+  await provider.forceFlush();
+  const body = String(receiver.received.at(-1)?.body);
+  t.equal(new Set(body.match(/env_\d+/g)).size, stats.length);
+  t.strictSame(faults, []);
+  receiver.status = 400;
+  await provider.forceFlush().catch(() => {});
+  await until('the failed export to be told', () => faults.length > 0);
 });
 
 /** Preloaded into the server: says of every connection that it opens where it leads. */

@@ -1,30 +1,49 @@
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 /**
  * Keeps a second process out of a PGlite folder: two would ruin it. The lock is a file with our process id; one
  * left by a process that is gone (or had our own id before a restart in a container) is taken over.
- * Throws when a live process holds it. Returns the release.
+ * Throws when a live process holds it, or the folder cannot be used. Returns the release.
  */
 export function lockFolder(folder: string): () => void {
-  mkdirSync(folder, { recursive: true, mode: 0o700 });
   const path = join(folder, 'leasehold.pid');
-  for (let attempt = 0; ; attempt++) {
-    try {
-      writeFileSync(path, `${process.pid}\n`, { flag: 'wx', mode: 0o600 });
-      return () => rmSync(path, { force: true });
-    } catch (error) {
-      if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST') || attempt > 0) throw error;
+  const draft = `${path}.${process.pid}`;
+  try {
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    writeFileSync(draft, `${process.pid}\n`, { mode: 0o600 });
+  } catch (error) {
+    throw new Error(`DATA_DIR ${folder} cannot be used: ${error instanceof Error ? error.message : error}`);
+  }
+  try {
+    // Linked when it is written, so that nobody reads a lock without its holder.
+    if (!hasLinked(draft, path)) {
+      const holder = Number(readFileSync(path, 'utf8'));
+      if (holder !== process.pid && isAlive(holder)) throw inUse(folder, path, holder);
+      rmSync(path, { force: true });
+      if (!hasLinked(draft, path)) throw inUse(folder, path, Number(readFileSync(path, 'utf8')));
     }
-    const holder = Number(readFileSync(path, 'utf8'));
-    if (holder !== process.pid && isAlive(holder)) {
-      throw new Error(
-        `DATA_DIR ${folder} is in use by process ${holder}: PGlite serves one process (set DATABASE_URL for more)`,
-      );
-    }
-    rmSync(path, { force: true });
+  } finally {
+    rmSync(draft, { force: true });
+  }
+  return () => rmSync(path, { force: true });
+}
+
+function hasLinked(draft: string, path: string): boolean {
+  try {
+    linkSync(draft, path);
+    return true;
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'EEXIST') return false;
+    throw error;
   }
 }
+
+const inUse = (folder: string, path: string, holder: number): Error =>
+  new Error(
+    `DATA_DIR ${folder} is in use by process ${holder}: PGlite serves one process (set DATABASE_URL for more). ` +
+      `If that is not a Leasehold, remove ${path}`,
+  );
 
 function isAlive(pid: number): boolean {
   if (!Number.isInteger(pid) || pid <= 0) return false;

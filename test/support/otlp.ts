@@ -4,17 +4,19 @@ import type { Test } from 'tap';
 export type OtlpReceiver = {
   readonly url: string;
   readonly received: { path: string; contentType: string; body: Buffer }[];
+  /** What it answers, 200 unless a test says otherwise. */
+  status: number;
 };
 
 /** An OTLP/HTTP receiver that takes everything. `answers: false`: it takes the request and never says a word. */
 export async function otlpReceiver(t: Test, { answers = true } = {}): Promise<OtlpReceiver> {
-  const received: OtlpReceiver['received'] = [];
+  const receiver: OtlpReceiver = { url: '', received: [], status: 200 };
   const server = createServer(async (request, response) => {
     const chunks: Buffer[] = [];
     for await (const chunk of request) chunks.push(chunk);
     const { url: path = '', headers } = request;
-    received.push({ path, contentType: headers['content-type'] ?? '', body: Buffer.concat(chunks) });
-    if (answers) response.writeHead(200, { 'content-type': headers['content-type'] }).end();
+    receiver.received.push({ path, contentType: headers['content-type'] ?? '', body: Buffer.concat(chunks) });
+    if (answers) response.writeHead(receiver.status, { 'content-type': headers['content-type'] }).end();
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   t.teardown(() => {
@@ -23,7 +25,7 @@ export async function otlpReceiver(t: Test, { answers = true } = {}): Promise<Ot
   });
   const address = server.address();
   if (address === null || typeof address === 'string') throw new Error('no port');
-  return { url: `http://127.0.0.1:${address.port}`, received };
+  return Object.assign(receiver, { url: `http://127.0.0.1:${address.port}` });
 }
 
 type DataPoint = {
