@@ -1,0 +1,108 @@
+import { sql } from 'kysely';
+import t from 'tap';
+import type { Database } from '../../src/db/connect.ts';
+import { ack } from '../../src/queue/ack.ts';
+import { QueueError } from '../../src/queue/errors.ts';
+import { heartbeat, NO_HEARTBEAT } from '../../src/queue/heartbeat.ts';
+import { stop } from '../../src/queue/stop.ts';
+import { testServer } from '../support/harness.ts';
+import { holding, holdRow, replicas, type Stage } from '../support/interleave.ts';
+
+const ITEMS = 6;
+
+const SETS: Record<
+  string,
+  { stage: Stage; run(database: Database, environmentId: string, ids: readonly string[]): Promise<unknown[]> }
+> = {
+  ack: {
+    stage: 'reserved',
+    run: (database, environmentId, ids) =>
+      ack(
+        database,
+        ids.map((id) => ({ environmentId, id, startupLeaseSeconds: 120 })),
+      ),
+  },
+  heartbeat: {
+    stage: 'starting',
+    run: (database, environmentId, ids) =>
+      heartbeat(
+        database,
+        ids.map((id) => ({ environmentId, id, expectedLastHeartbeat: NO_HEARTBEAT, ttlSeconds: 60, isRetry: false })),
+        120,
+      ),
+  },
+  stop: {
+    stage: 'active',
+    run: (database, environmentId, ids) =>
+      stop(
+        database,
+        ids.map((id) => ({ environmentId, id, force: true, reason: 'worker' })),
+      ),
+  },
+};
+
+for (const [name, { stage, run }] of Object.entries(SETS)) {
+  t.test(
+    `two sets of ${name} in opposite orders end without a deadlock, each item answered in its place`,
+    async (t) => {
+      const server = await testServer(t);
+      const { database, environment } = server;
+      const [other] = await replicas(t, database, 1);
+      const ids: string[] = [];
+      for (let n = 0; n < ITEMS; n++) ids.push((await holding(server, `session-${n}`, stage)).id);
+      const backwards = [...ids].reverse();
+      // Both sets stop at the oldest row. Had one locked in the order asked, it would hold the others by then.
+      const row = await holdRow(t, database, ids[0] ?? '');
+      const sets = [run(database, environment.id, ids), run(other?.database ?? database, environment.id, backwards)];
+      await row.untilBlocked(2);
+      const unlocked = await database.rows(
+        sql`select from ${database.names.workItems} where id <> ${ids[0]} for update skip locked`,
+      );
+      t.equal(unlocked.length, ITEMS - 1, 'no row behind the awaited one is locked');
+      await row.commit();
+      const [forwards = [], reversed = []] = await Promise.all(sets);
+      t.equal(forwards.length, ITEMS);
+      t.equal(reversed.length, ITEMS);
+      const refused = [...forwards, ...reversed].filter((answer) => answer instanceof QueueError);
+      t.equal(refused.length, name === 'ack' ? 0 : ITEMS, 'what the first set did, the second found done');
+    },
+  );
+}
+
+t.test('an id that stands twice in a set is served twice, in turn, and answers keep the order asked', async (t) => {
+  const server = await testServer(t);
+  const { queue, environment } = server;
+  const environmentId = environment.id;
+  const { id: twice } = await holding(server, 'twice', 'reserved');
+  const { id: once } = await holding(server, 'once', 'reserved');
+  const ids = [twice, once, twice, 'work_unknown', twice];
+
+  const acked = await queue.ack(ids.map((id) => ({ environmentId, id })));
+  t.match(acked, [
+    { id: twice, state: 'starting' },
+    { id: once, state: 'starting' },
+    { id: twice, state: 'starting' },
+    { code: 'not_found' },
+    { id: twice, state: 'starting' },
+  ]);
+  t.equal(new Set(acked.map((item) => ('acknowledgedAt' in item ? item.acknowledgedAt : ''))).size, 3, 'acked once');
+
+  const claim = { expectedLastHeartbeat: NO_HEARTBEAT, isRetry: false };
+  t.match(await queue.heartbeat(ids.map((id) => ({ environmentId, id, ...claim }))), [
+    { state: 'active', leaseExtended: true },
+    { state: 'active', leaseExtended: true },
+    { code: 'precondition_failed' },
+    { code: 'not_found' },
+    { code: 'precondition_failed' },
+  ]);
+
+  const stops = ids.map((id, n) => ({ environmentId, id, force: n === 2, reason: 'worker' as const }));
+  t.match(await queue.stop(stops), [
+    { state: 'stopping' },
+    { state: 'stopping' },
+    { state: 'stopped' },
+    { code: 'not_found' },
+    { code: 'conflict' },
+  ]);
+  t.same(await queue.ack([]), [], 'a set of none');
+});
