@@ -59,6 +59,7 @@ const workerIdOf = (header: unknown): string | undefined =>
 function watchDelivery(reply: FastifyReply, putBack: (handOut: HandOut, unseen: boolean) => Promise<unknown>) {
   const gone = new AbortController();
   let delivering: HandOut | null = null;
+  if (reply.raw.destroyed) gone.abort(); // it went away while its credential was being checked
   reply.raw.once('close', () => {
     if (reply.raw.writableFinished) return;
     gone.abort();

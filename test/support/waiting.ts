@@ -1,0 +1,39 @@
+import type { Test } from 'tap';
+import type { Database } from '../../src/db/connect.ts';
+import { STATEMENTS, watch } from './gates.ts';
+import { type Answer, testDatabase, testServer, until } from './harness.ts';
+
+/** What ends a wait ends it well before the time is up. */
+export const BLOCK_MS = 999;
+export const IN_TIME_MS = 900;
+
+export type Timed = { answer: Answer; ms: number };
+
+/**
+ * A server whose looks are watched. `wait` returns once its poll is known to wait: a look found nothing for it. Servers of
+ * one file may share a database, each has an environment of its own: starting PGlite takes seconds.
+ */
+export async function waitingServer(t: Test, options: { plain?: Database; background?: boolean } = {}) {
+  const plain = options.plain ?? (await testDatabase(t));
+  const looks = watch(plain, STATEMENTS.look);
+  const server = await testServer(t, { database: looks.database, background: options.background ?? false });
+  if (options.background) await until('the server listens', () => server.queue.isListening());
+  const poll = async (blockMs?: number): Promise<Timed> => {
+    const start = performance.now();
+    const answer = await server.call('GET', server.work(`/poll${blockMs === undefined ? '' : `?block_ms=${blockMs}`}`));
+    return { answer, ms: performance.now() - start };
+  };
+  const wait = async (blockMs = BLOCK_MS): Promise<{ ended: Promise<Timed> }> => {
+    const looked = looks.ended();
+    const ended = poll(blockMs);
+    await until('the poll was looked for', () => looks.ended() > looked);
+    return { ended };
+  };
+  return { ...server, plain, looks, poll, wait };
+}
+
+/** The poll got the item, because it was woken. */
+export function gotIt(t: Test, { answer, ms }: Timed, id: string): void {
+  t.equal(answer.json?.id, id);
+  t.ok(ms < IN_TIME_MS, `woken after ${ms} ms`);
+}
