@@ -120,10 +120,11 @@ t.test('8 replicas that sweep at once do each thing once', async (t) => {
   const server = await testServer(t);
   const { database, environment } = server;
   const others = await replicas(t, database, 8);
+  const ids: string[] = [];
   for (let n = 0; n < 6; n++) {
-    const { id } = await holding(server, `session-${n}`, n % 2 === 0 ? 'stopping' : 'active');
-    await lapse(database, id, LONG_LAPSED_SECONDS);
+    ids.push((await holding(server, `session-${n}`, n % 2 === 0 ? 'stopping' : 'active')).id);
   }
+  for (const id of ids) await lapse(database, id, LONG_LAPSED_SECONDS); // only now: each poll finalises, too
   const swept = await Promise.all(others.map((replica) => sweep(replica.database, RETENTION)));
   t.equal(
     swept.reduce((sum, { finalised }) => sum + finalised, 0),
