@@ -77,16 +77,19 @@ export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LO
       for (const waiter of new Set([...before, ...takers.filter((taker) => !taker.patient)])) waiter.fail(error);
       return;
     }
+    const unwanted: HandOut[] = [];
     for (const [index, waiter] of takers.entries()) {
       waiter.inLook = false;
       const handOut = handOuts[index] ?? null;
       if (handOut === null) continue;
-      if (!waiter.gone) {
-        waiter.settle(handOut);
-        continue;
-      }
+      if (waiter.gone) unwanted.push(handOut);
+      else waiter.settle(handOut);
+    }
+    if (unwanted.length > 0) {
+      // Nobody is told "nothing" meanwhile: the next look is for those who are still in line.
+      await Promise.all(unwanted.map((handOut) => putBack(handOut).catch(() => {}))); // it lapses all the same
       line.woken = true;
-      await putBack(handOut).catch(() => {}); // the reservation lapses all the same
+      return;
     }
     if (handOuts.some((handOut) => handOut === null)) {
       for (const waiter of before) {
