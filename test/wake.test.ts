@@ -1,5 +1,6 @@
 import t from 'tap';
-import { killBackends, watchPromise } from './support/gates.ts';
+import { createQueue } from '../src/create-queue.ts';
+import { killBackends, STATEMENTS, watch, watchPromise } from './support/gates.ts';
 import { testClient, testDatabase, testServer, until } from './support/harness.ts';
 import { replicas } from './support/interleave.ts';
 import { BLOCK_MS, gotIt, waitingServer } from './support/waiting.ts';
@@ -30,6 +31,25 @@ t.test('an item that another replica put back ends the wait', async (t) => {
   const handOut = await other?.queue.poll({ environmentId: environment.id });
   const { ended } = await wait();
   if (handOut) await other?.queue.putBack(handOut, true);
+  gotIt(t, await ended, id);
+});
+
+t.test('an item taken on another replica for a client that went away ends the wait', async (t) => {
+  const { wait, environment, plain, enqueue } = await waitingServer(t, { background: true });
+  const [other] = await replicas(t, plain, 1);
+  if (other === undefined) throw new Error('no replica');
+  const looks = watch(other.database, STATEMENTS.look);
+  const queue = createQueue({ database: looks.database });
+  t.teardown(() => queue.close());
+  const client = new AbortController();
+  const id = await enqueue('session');
+  looks.close();
+  const taken = queue.poll({ environmentId: environment.id, signal: client.signal });
+  await until('the item is taken', () => looks.ended() === 1);
+  const { ended } = await wait();
+  client.abort();
+  looks.open();
+  t.equal(await taken, null);
   gotIt(t, await ended, id);
 });
 
