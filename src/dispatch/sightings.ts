@@ -20,21 +20,18 @@ export function createSightings({
 }: SightingsOptions) {
   const seen = new Map<string, { environmentId: string; workerId: string; at: number }>();
   let timer: NodeJS.Timeout | undefined;
-  let written = Promise.resolve();
+  let writing = Promise.resolve();
 
-  /** Resolves when all that was noted before the call is written, also what another flush has taken to write. */
+  /** Ends when all that was noted is written, also what an earlier flush is still writing. */
   function flush(): Promise<void> {
     clearTimeout(timer);
     timer = undefined;
-    if (seen.size === 0) return written;
+    if (seen.size === 0) return writing;
     const now = performance.now();
     const sightings = [...seen.values()].map(({ at, ...who }) => ({ ...who, ageMs: now - at }));
     seen.clear();
-    const before = written;
-    written = record(sightings)
-      .catch(() => {})
-      .then(() => before);
-    return written;
+    writing = Promise.all([writing, record(sightings).catch(() => {})]).then(() => {});
+    return writing;
   }
 
   return {
