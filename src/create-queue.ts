@@ -9,7 +9,7 @@ import { type Enqueued, type EnqueueRequest, enqueue } from './queue/enqueue.ts'
 import { type HeartbeatRequest, heartbeat } from './queue/heartbeat.ts';
 import { mintId } from './queue/ids.ts';
 import type { TraceContext, WorkRef } from './queue/items.ts';
-import { checkInteger, LIMITS } from './queue/limits.ts';
+import { checkInteger, checkText, LIMITS } from './queue/limits.ts';
 import { patchMetadata } from './queue/metadata.ts';
 import { type HandOut, poll } from './queue/poll.ts';
 import { putBack } from './queue/put-back.ts';
@@ -54,6 +54,7 @@ export type QueueOptions = {
 
 export type PollRequest = {
   readonly environmentId: string;
+  /** 1 to 256 characters. */
   readonly workerId?: string | undefined;
   /** 1 to 999; absent: look once, do not wait. */
   readonly blockMs?: number | undefined;
@@ -118,6 +119,9 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
     /** The next item for a worker, reserved; null when there is none in time. Refuses: environment_not_found, invalid_request. */
     async poll(request: PollRequest): Promise<HandOut | null> {
       const { environmentId, workerId, blockMs, reclaimOlderThanMs = settings.reclaimOlderThanMs, signal } = request;
+      // Looks are shared: what SQL cannot take would fail them for others.
+      checkText('environmentId', environmentId, LIMITS.sessionIdCharacters);
+      if (workerId !== undefined) checkText('workerId', workerId, LIMITS.workerIdCharacters);
       if (blockMs !== undefined) checkInteger('blockMs', blockMs, 1, LIMITS.blockMs);
       checkInteger('reclaimOlderThanMs', reclaimOlderThanMs, 1, Number.MAX_SAFE_INTEGER);
       const taker: TakeRequest = {

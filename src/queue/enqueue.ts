@@ -38,6 +38,8 @@ export type Enqueued = {
 
 /** A loser of the race for the slot sees no row once; a slot that changes hands faster than this is a caller's loop. */
 const ATTEMPTS_MAX = 5;
+/** What a header can carry: poll gives the trace context back in headers (contract §9). */
+const HEADER_TEXT = /^[\x20-\x7e]{1,512}$/;
 
 /**
  * Puts work in, once while it is live: unique by (environment, session, kind) over queued, starting and active (contract §4).
@@ -53,7 +55,7 @@ export async function enqueue(
   check(request);
   const { workItems, environments } = database.names;
   const { environmentId, sessionId, kind = 'tool_exec' } = request;
-  const statement = sql<Partial<ItemRow> & { found: boolean; created: boolean; lane: 'wire' | 'process' }>`
+  const statement = sql<Partial<ItemRow> & { found: Truth; created: Truth; lane: 'wire' | 'process' }>`
     with place as materialized (
       select e.id, case when ${kind} = 'tool_exec' and e.type = 'self_hosted' then 'wire' else 'process' end as lane
       from ${environments} e where e.id = ${environmentId}
@@ -74,18 +76,22 @@ export async function enqueue(
       select ${itemSource('c')}, c.lane, c.created from created c
       union all select ${itemSource('v')}, v.lane, v.created from covering v
     )
-    select exists (select from place) as found, a.created, a.lane, ${itemAnswer('a')},
+    select exists (select from place)::text as found, a.created::text as created, a.lane, ${itemAnswer('a')},
       case when ${transaction !== undefined} and a.created and a.lane = 'wire'
         then pg_notify(${database.channel}, ${environmentId})::text end as told
     from (select 1) one left join answer a on true`;
 
   for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
     const [row] = await database.rows(statement, transaction);
-    if (!row?.found) throw new QueueError('environment_not_found', `environment ${environmentId} was not found`);
-    if (isItem(row)) return { created: row.created, lane: row.lane, item: toWorkItem(row) };
+    if (row?.found !== 'true')
+      throw new QueueError('environment_not_found', `environment ${environmentId} was not found`);
+    if (isItem(row)) return { created: row.created === 'true', lane: row.lane, item: toWorkItem(row) };
   }
   throw new QueueError('unavailable', `the session's slot changed hands ${ATTEMPTS_MAX} times, try again`);
 }
+
+/** Text like all that is answered: the caller's connection may parse booleans, too. */
+type Truth = 'true' | 'false';
 
 const isItem = <T extends Partial<ItemRow>>(row: T): row is T & ItemRow => typeof row.id === 'string';
 
@@ -99,6 +105,11 @@ function check(request: EnqueueRequest): void {
   const { notBefore } = request;
   if (notBefore !== undefined && !isInstant(notBefore)) {
     throw new QueueError('invalid_request', 'notBefore must be an RFC 3339 instant with an offset');
+  }
+  for (const [name, value] of Object.entries(request.traceContext ?? {})) {
+    if (value !== undefined && !HEADER_TEXT.test(value)) {
+      throw new QueueError('invalid_request', `traceContext.${name} must be 1 to 512 printable ASCII characters`);
+    }
   }
   checkMetadata(request.metadata ?? {});
 }

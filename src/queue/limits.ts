@@ -83,6 +83,7 @@ export const invalidMetadata = (problems: readonly string[]): QueueError =>
 
 /** Metadata that is given whole, at enqueue or with an environment. Refuses: invalid_metadata. */
 export function checkMetadata(metadata: Readonly<Record<string, unknown>>): void {
+  if (typeof metadata !== 'object' || Array.isArray(metadata)) throw invalidMetadata(['metadata must be an object']);
   const problems = metadataProblems(metadata);
   const pairs = Object.keys(metadata).length;
   if (pairs > LIMITS.metadataPairs) problems.push(tooManyPairs(pairs));
