@@ -87,7 +87,10 @@ export async function openDatabase(options: DatabaseOptions): Promise<Database> 
           throw new DatabaseUnavailable(error);
         }
       }
-      if ('executeQuery' in transaction) return (await transaction.executeQuery<Row>(compiled)).rows;
+      if ('executeQuery' in transaction) {
+        // The caller's plugins may rewrite names and results; these are ours.
+        return (await transaction.withoutPlugins().executeQuery<Row>(compiled)).rows;
+      }
       return (await transaction.query(compiled.sql, [...compiled.parameters])).rows as Row[];
     },
     close: engine.close,
