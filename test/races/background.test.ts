@@ -30,13 +30,14 @@ for (const unseen of [true, false]) {
     const { database, environment, queue, call, work } = server;
     const { id, sessionsToken } = await holding(server, 'session', 'reserved');
     const item = await queue.retrieve({ environmentId: environment.id, id });
-    const acked = await hold(t, database, (held) =>
-      ack(held, [{ environmentId: environment.id, id, startupLeaseSeconds: 120 }]),
-    );
+    const acked = await hold(t, database, async (held) => {
+      await ack(held, [{ environmentId: environment.id, id, startupLeaseSeconds: 120 }]);
+      return rowOf(held, id);
+    });
+    const row = acked.answer;
     const back = queue.putBack({ item, sessionsToken }, unseen);
     await acked.untilBlocked();
     await acked.commit();
-    const row = await rowOf(database, id);
     t.equal(await back, false);
     t.same(await rowOf(database, id), row);
     t.match(row, { state: 'starting', hand_out_count: 1 });
@@ -58,18 +59,34 @@ for (const unseen of [true, false]) {
   });
 }
 
+t.test('a put-back that comes again does nothing to the next hand-out of the same id', async (t) => {
+  const server = await testServer(t);
+  const { database, environment, queue } = server;
+  const id = await server.enqueue('session');
+  const first = await queue.poll({ environmentId: environment.id });
+  if (first === null) throw new Error('nothing was handed out');
+  t.equal(await queue.putBack(first, true), true);
+  t.equal((await queue.poll({ environmentId: environment.id }))?.item.id, id, 'nobody saw the id: it stays');
+  const row = await rowOf(database, id);
+  t.equal(await queue.putBack(first, true), false);
+  t.equal(await queue.putBack(first, false), false);
+  t.same(await rowOf(database, id), row);
+});
+
 for (const stage of ['starting', 'active'] as const) {
   t.test(`a heartbeat (${stage}) that waits for the sweep is refused: the item is queued again`, async (t) => {
     const server = await testServer(t);
     const { database, call, work } = server;
     const { id, heartbeat: token } = await holding(server, 'session', stage);
     await lapse(database, id, LONG_LAPSED_SECONDS);
-    const swept = await hold(t, database, (held) => sweep(held, RETENTION));
-    t.equal(swept.answer.requeued, 1);
+    const swept = await hold(t, database, async (held) => {
+      t.equal((await sweep(held, RETENTION)).requeued, 1);
+      return rowOf(held, id);
+    });
+    const row = swept.answer;
     const beaten = beat(server, id, token);
     await swept.untilBlocked();
     await swept.commit();
-    const row = await rowOf(database, id);
     const { status, json } = await beaten;
     t.equal(status, 412);
     t.match(json.error.details.current_state, { state: 'queued', last_heartbeat: null, lease_extended: false });

@@ -52,14 +52,17 @@ for (const { stage, name } of PAIRS) {
 
   t.test(`${name} of a lapsed item (${stage}) that waits for its re-hand-out is 404 and changes nothing`, async (t) => {
     const { database, environment, server, id, heartbeat: token } = await lapsed(t, stage);
-    const polled = await hold(t, database, (held) => poll(held, environment.id, [taker]));
+    const polled = await hold(t, database, async (held) => {
+      const [handOut] = await poll(held, environment.id, [taker]);
+      return rowOf(held, handOut?.item.id ?? '');
+    });
+    const row = polled.answer;
     const answer = server.call('POST', server.work(`/${id}${path(token)}`), rest);
     await polled.untilBlocked();
     await polled.commit();
-    const fresh = polled.answer[0]?.item.id ?? '';
-    const row = await rowOf(database, fresh);
     t.match(await answer, { status: 404, json: { error: { type: 'not_found_error' } } });
-    t.same(await rowOf(database, fresh), row);
+    t.not(row.id, id);
+    t.same(await rowOf(database, row.id ?? ''), row);
     t.match(row, { state: 'queued', hand_out_count: 2, last_heartbeat: null, acknowledged_at: null });
   });
 
