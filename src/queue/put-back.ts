@@ -4,7 +4,8 @@ import { parseSessionsToken } from './poll.ts';
 
 /**
  * Puts an item back whose poll's client went away. The guard is the hand-out itself: the token's hash on a row that is still
- * queued, so an item that was acked, stopped or handed on meanwhile is left alone. When no byte of the answer was given
+ * queued under its reservation, so an item that was acked, stopped, handed on or put back meanwhile is left alone, also when
+ * the sweep has made it queued again: by then its id is known, and must not be kept. When no byte of the answer was given
  * to the socket (`unseen`), the hand-out never happened and the id stays; else the reservation just ends, and the next
  * hand-out mints a new id (design §5). True when it was put back.
  */
@@ -20,6 +21,7 @@ export async function putBack(database: Database, sessionsToken: string, unseen:
       sessions_token_hash = case when ${unseen} then null else w.sessions_token_hash end,
       hand_out_count = case when ${unseen} then w.hand_out_count - 1 else w.hand_out_count end
     where w.id = ${token.workId} and w.sessions_token_hash = ${token.hash} and w.state = 'queued'
+      and w.lease_expires_at is not null
     returning w.id`);
   return rows.length > 0;
 }
