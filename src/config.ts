@@ -1,4 +1,4 @@
-import { DEFAULT_SETTINGS } from './create-queue.ts';
+import { DEFAULT_SETTINGS } from './queue/settings.ts';
 
 /** What the process runs with (contract §7). Durations carry their unit in the name. */
 export type Config = {

@@ -8,40 +8,18 @@ import { type AckRequest, ack } from './queue/ack.ts';
 import { type Enqueued, type EnqueueRequest, enqueue } from './queue/enqueue.ts';
 import { type HeartbeatRequest, heartbeat } from './queue/heartbeat.ts';
 import { mintId } from './queue/ids.ts';
-import type { TraceContext, WorkRef } from './queue/items.ts';
+import { checkRef, type TraceContext, type WorkRef } from './queue/items.ts';
 import { checkInteger, checkText, LIMITS } from './queue/limits.ts';
 import { patchMetadata } from './queue/metadata.ts';
 import { type HandOut, poll } from './queue/poll.ts';
 import { putBack } from './queue/put-back.ts';
 import { list, retrieve } from './queue/read.ts';
 import { eachIdOnce } from './queue/sets.ts';
+import { DEFAULT_SETTINGS, type QueueSettings } from './queue/settings.ts';
 import { recordSightings } from './queue/sightings.ts';
 import { allStats, stats } from './queue/stats.ts';
 import { type StopRequest, stop } from './queue/stop.ts';
 import { sweep } from './queue/sweep.ts';
-
-/** Durations, with their units in the names (contract §7). */
-export type QueueSettings = {
-  /** Heartbeat TTL when none is desired. */
-  readonly leaseTtlSeconds: number;
-  /** What a desired TTL is clamped to. */
-  readonly leaseTtlSecondsMax: number;
-  /** From the ack to the first heartbeat. */
-  readonly startupLeaseSeconds: number;
-  /** The reservation, when a poll names none. */
-  readonly reclaimOlderThanMs: number;
-  readonly sweepIntervalMs: number;
-  readonly retentionDays: number;
-};
-
-export const DEFAULT_SETTINGS: QueueSettings = Object.freeze({
-  leaseTtlSeconds: 120,
-  leaseTtlSecondsMax: 300,
-  startupLeaseSeconds: 120,
-  reclaimOlderThanMs: 5_000,
-  sweepIntervalMs: 1_000,
-  retentionDays: 7,
-});
 
 export type QueueOptions = {
   readonly database: Database;
@@ -120,7 +98,7 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
     async poll(request: PollRequest): Promise<HandOut | null> {
       const { environmentId, workerId, blockMs, reclaimOlderThanMs = settings.reclaimOlderThanMs, signal } = request;
       // Looks are shared: what SQL cannot take would fail them for others.
-      checkText('environmentId', environmentId, LIMITS.sessionIdCharacters);
+      checkText('environmentId', environmentId, LIMITS.idCharacters);
       if (workerId !== undefined) checkText('workerId', workerId, LIMITS.workerIdCharacters);
       if (blockMs !== undefined) checkInteger('blockMs', blockMs, 1, LIMITS.blockMs);
       checkInteger('reclaimOlderThanMs', reclaimOlderThanMs, 1, Number.MAX_SAFE_INTEGER);
@@ -160,6 +138,7 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
     ) =>
       eachIdOnce(
         requests.map(({ desiredTtlSeconds, ...request }): HeartbeatRequest => {
+          checkText('expectedLastHeartbeat', request.expectedLastHeartbeat, LIMITS.heartbeatTokenCharacters);
           if (desiredTtlSeconds !== undefined) {
             checkInteger('desiredTtlSeconds', desiredTtlSeconds, 1, Number.MAX_SAFE_INTEGER);
           }
@@ -173,18 +152,26 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
     stop: (requests: readonly StopRequest[]) => eachIdOnce(requests, (set) => stop(database, set)),
 
     /** Merges metadata. Refuses: not_found, invalid_metadata. */
-    patchMetadata: (ref: WorkRef, patch: Readonly<Record<string, string | null>>) =>
-      patchMetadata(database, ref, patch),
+    async patchMetadata(ref: WorkRef, patch: Readonly<Record<string, string | null>>) {
+      checkRef(ref);
+      return patchMetadata(database, ref, patch);
+    },
 
     /** Refuses: not_found. */
-    retrieve: (ref: WorkRef) => retrieve(database, ref),
+    async retrieve(ref: WorkRef) {
+      checkRef(ref);
+      return retrieve(database, ref);
+    },
 
     /** Newest first. Refuses: environment_not_found, invalid_request. */
-    list: (environmentId: string, page: { limit: number; page?: string | undefined }) =>
-      list(database, environmentId, page),
+    async list(environmentId: string, page: { limit: number; page?: string | undefined }) {
+      checkText('environmentId', environmentId, LIMITS.idCharacters);
+      return list(database, environmentId, page);
+    },
 
     /** Refuses: environment_not_found. */
     async stats(environmentId: string) {
+      checkText('environmentId', environmentId, LIMITS.idCharacters);
       await sightings.flush();
       return stats(database, environmentId);
     },

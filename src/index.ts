@@ -9,11 +9,9 @@ export {
 } from './control/environments.ts';
 export {
   createQueue,
-  DEFAULT_SETTINGS,
   type PollRequest,
   type Queue,
   type QueueOptions,
-  type QueueSettings,
 } from './create-queue.ts';
 export { type CallerTransaction, type Database, type DatabaseOptions, IN_MEMORY, openDatabase } from './db/connect.ts';
 export { DatabaseUnavailable } from './db/failures.ts';
@@ -33,6 +31,7 @@ export {
 export { LIMITS } from './queue/limits.ts';
 export type { HandOut } from './queue/poll.ts';
 export type { WorkPage } from './queue/read.ts';
+export { DEFAULT_SETTINGS, type QueueSettings } from './queue/settings.ts';
 export type { QueueStats } from './queue/stats.ts';
 export type { Stopped, StopRequest } from './queue/stop.ts';
 export {

@@ -3,7 +3,7 @@ import pg from 'pg';
 import t from 'tap';
 import { createEnvironment, createQueue, type EnqueueRequest, QueueError } from '../src/index.ts';
 import { STATEMENTS, watch } from './support/gates.ts';
-import { databaseUrl, ENGINES, testClient, testDatabase, until } from './support/harness.ts';
+import { databaseUrl, ENGINES, testClient, testDatabase, testServer, until } from './support/harness.ts';
 
 const INSTANT = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/;
 
@@ -261,4 +261,28 @@ t.test("a failure of the statement in the caller's transaction comes out as it i
   t.match(error, { code: '40001' }, 'a serialisation failure is for the caller to retry');
   t.notOk(error instanceof QueueError);
   await client.query('rollback');
+});
+
+t.test('ids that cannot be stored are not found, each for itself, and never reach SQL', async (t) => {
+  const { queue, environment, enqueue } = await testServer(t);
+  const there = { environmentId: environment.id, id: await enqueue('session-1') };
+  const impossible = { environmentId: environment.id, id: 'work_\0' };
+  const elsewhere = { environmentId: 'env_\ud800', id: there.id };
+  const codes = (outcomes: readonly unknown[]) => outcomes.map((o) => (o instanceof QueueError ? o.code : 'done'));
+  const refs = [impossible, there, elsewhere];
+  t.strictSame(codes(await queue.ack(refs)), ['not_found', 'done', 'not_found']);
+  const beat = { expectedLastHeartbeat: 'NO_HEARTBEAT', isRetry: false };
+  t.strictSame(codes(await queue.heartbeat(refs.map((ref) => ({ ...ref, ...beat })))), [
+    'not_found',
+    'done',
+    'not_found',
+  ]);
+  for (const ref of [impossible, elsewhere]) {
+    await t.rejects(queue.retrieve(ref), { code: 'not_found' });
+    await t.rejects(queue.patchMetadata(ref, {}), { code: 'not_found' });
+  }
+  await t.rejects(queue.stats('env_\0'), { code: 'invalid_request', message: /^environmentId must be/ });
+  await t.rejects(queue.list('env_\0', { limit: 1 }), { code: 'invalid_request', message: /^environmentId must be/ });
+  const stops = refs.map((ref) => ({ ...ref, force: true, reason: 'operator' as const }));
+  t.strictSame(codes(await queue.stop(stops)), ['not_found', 'done', 'not_found']);
 });

@@ -4,7 +4,7 @@ export type NotifierOptions = {
   debounceMs?: number;
 };
 
-const DEBOUNCE_MS = 20;
+const DEBOUNCE_MS = 10;
 
 /**
  * Notifications to other replicas, with a leading-edge debounce: the first is sent at once, those that follow within the

@@ -96,7 +96,7 @@ type Truth = 'true' | 'false';
 const isItem = <T extends Partial<ItemRow>>(row: T): row is T & ItemRow => typeof row.id === 'string';
 
 function check(request: EnqueueRequest): void {
-  checkText('environmentId', request.environmentId, LIMITS.sessionIdCharacters);
+  checkText('environmentId', request.environmentId, LIMITS.idCharacters);
   checkText('sessionId', request.sessionId, LIMITS.sessionIdCharacters);
   if (request.kind !== undefined && !WORK_KINDS.includes(request.kind)) {
     throw new QueueError('invalid_request', `kind must be one of ${WORK_KINDS.join(', ')}`);

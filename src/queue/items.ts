@@ -1,6 +1,7 @@
 import { type RawBuilder, sql } from 'kysely';
 import { rfc3339 } from '../db/sql.ts';
 import { QueueError } from './errors.ts';
+import { isStorable } from './limits.ts';
 
 export const WORK_STATES = ['queued', 'starting', 'active', 'stopping', 'stopped'] as const;
 export type WorkState = (typeof WORK_STATES)[number];
@@ -85,6 +86,11 @@ export function toWorkItem(row: ItemRow): WorkItem {
 
 /** Names one item on the wire lane. */
 export type WorkRef = { readonly environmentId: string; readonly id: string };
+
+/** An id that could not be stored cannot be there, and SQL would refuse the question. Refuses: not_found. */
+export function checkRef({ environmentId, id }: WorkRef): void {
+  if (!isStorable(environmentId) || !isStorable(id)) throw notFound(id, false);
+}
 
 /** No such id (any more) in this environment, on this lane (contract §4). */
 export function notFound(id: string, superseded: boolean): QueueError {

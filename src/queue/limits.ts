@@ -5,6 +5,7 @@ export const LIMITS = {
   metadataPairs: 16,
   metadataKeyCharacters: 64,
   metadataValueCharacters: 512,
+  idCharacters: 70,
   sessionIdCharacters: 256,
   workerIdCharacters: 256,
   nameCharacters: 128,

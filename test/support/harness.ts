@@ -5,10 +5,11 @@ import pg from 'pg';
 import type { Test } from 'tap';
 import { createCallers, issueKey } from '../../src/control/credentials.ts';
 import { createEnvironment, type Environment } from '../../src/control/environments.ts';
-import { createQueue, type Queue, type QueueSettings } from '../../src/create-queue.ts';
+import { createQueue, type Queue } from '../../src/create-queue.ts';
 import { type Database, type DatabaseOptions, openDatabase } from '../../src/db/connect.ts';
 import { migrate } from '../../src/db/migrate.ts';
 import { type App, buildApp } from '../../src/http/app.ts';
+import type { QueueSettings } from '../../src/queue/settings.ts';
 
 export type Engine = 'postgres' | 'pglite';
 
@@ -35,7 +36,7 @@ export async function testDatabase(
     schema,
     ...options,
   });
-  await migrateAmongOthers(database);
+  await migrate(database);
   t.teardown(async () => {
     if (engine === 'postgres' && options.schema === undefined) {
       const cleaner = new pg.Client({ connectionString: databaseUrl() });
@@ -46,20 +47,6 @@ export async function testDatabase(
   });
   t.teardown(() => database.close());
   return database;
-}
-
-const MIGRATE_ATTEMPTS_MAX = 10;
-
-/** Kysely's migrator reads the tables of every schema, and trips over one that another test drops under its eyes. */
-async function migrateAmongOthers(database: Database): Promise<void> {
-  for (let attempt = 1; ; attempt++) {
-    try {
-      return await migrate(database);
-    } catch (error) {
-      const isOthers = error instanceof Error && 'code' in error && ['3F000', '42P01'].includes(String(error.code));
-      if (!isOthers || attempt === MIGRATE_ATTEMPTS_MAX) throw error;
-    }
-  }
 }
 
 export type Server = {
