@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import pg from 'pg';
 import t, { type Test } from 'tap';
 import type { Database } from '../src/db/connect.ts';
-import { QueueError } from '../src/queue/errors.ts';
+import { DatabaseUnavailable } from '../src/db/failures.ts';
 import {
   type CallOptions,
   databaseUrl,
@@ -57,7 +57,7 @@ t.test(
         try {
           await queue.enqueue({ environmentId: environment.id, sessionId: `${n}-${round}` });
         } catch (error) {
-          note(error instanceof QueueError ? error.code : `${error}`);
+          note(error instanceof DatabaseUnavailable ? error.code : `${error}`);
         }
         const polled = await call('GET', work('/poll?block_ms=20'), { as: OPERATOR_KEY });
         note(`${polled.status}`);
