@@ -65,7 +65,7 @@ export function up(schema: string) {
         where state in ('queued', 'starting', 'active')`,
       sql`create index work_items_claim on ${t('work_items')} (environment_id, priority desc, seq)
         where state = 'queued' and lane = 'wire'`,
-      sql`create index work_items_held on ${t('work_items')} (environment_id, seq)
+      sql`create index work_items_held on ${t('work_items')} (environment_id, state, seq)
         where state in ('starting', 'active', 'stopping') and lane = 'wire'`,
       sql`create index work_items_list on ${t('work_items')} (environment_id, created_at desc, seq desc)
         where lane = 'wire'`,

@@ -16,8 +16,18 @@ export async function openApiDocument(): Promise<string> {
   await app.ready();
   const document = app.swagger();
   await app.close();
+  for (const path of Object.values(document.paths ?? {})) {
+    for (const { requestBody } of Object.values(path ?? {}) as Operation[]) {
+      const schema = requestBody?.content['application/json']?.schema;
+      if (requestBody !== undefined && schema?.type?.includes('null')) requestBody.required = false; // no body will do
+    }
+  }
   return `${JSON.stringify(document, null, 2)}\n`;
 }
+
+type Operation = {
+  requestBody?: { required?: boolean; content: Record<string, { schema?: { type?: string | string[] } }> };
+};
 
 const OPTIONS = {
   openapi: {

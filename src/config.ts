@@ -75,7 +75,7 @@ export function readConfig(environment: Environment): Config {
   const host = (name: string, fallback: string): string => {
     const given = text(name) ?? fallback;
     if (!/^[\w.:%-]{1,255}$/.test(given)) problems.push(`${name} must be an address or a host name`);
-    return given;
+    return given === 'localhost' ? '127.0.0.1' : given; // else Fastify opens a second server for the other family
   };
 
   const secret = (name: string): string | undefined => {
@@ -97,13 +97,23 @@ export function readConfig(environment: Environment): Config {
     (text('OTEL_EXPORTER_OTLP_ENDPOINT') ?? text('OTEL_EXPORTER_OTLP_METRICS_ENDPOINT')) !== undefined &&
     text('OTEL_SDK_DISABLED')?.toLowerCase() !== 'true' &&
     text('OTEL_METRICS_EXPORTER') !== 'none';
-  url('OTEL_EXPORTER_OTLP_ENDPOINT', ['http:', 'https:']);
-  url('OTEL_EXPORTER_OTLP_METRICS_ENDPOINT', ['http:', 'https:']);
+  if (isExporting) {
+    url('OTEL_EXPORTER_OTLP_ENDPOINT', ['http:', 'https:']);
+    url('OTEL_EXPORTER_OTLP_METRICS_ENDPOINT', ['http:', 'https:']);
+  }
   const protocolName = text('OTEL_EXPORTER_OTLP_METRICS_PROTOCOL')
     ? 'OTEL_EXPORTER_OTLP_METRICS_PROTOCOL'
     : 'OTEL_EXPORTER_OTLP_PROTOCOL';
-  const protocol = oneOf(protocolName, OTLP_PROTOCOLS, 'http/protobuf');
-  const exportIntervalMs = integer('OTEL_METRIC_EXPORT_INTERVAL', 60_000, 100, 86_400_000);
+  // Where nothing is exported they are none of our business: they are often set for all of a machine.
+  const otlp = isExporting
+    ? {
+        protocol: oneOf(protocolName, OTLP_PROTOCOLS, 'http/protobuf'),
+        exportIntervalMs: integer('OTEL_METRIC_EXPORT_INTERVAL', 60_000, 100, 86_400_000),
+      }
+    : undefined;
+  if (text('LISTEN_DATABASE_URL') !== undefined && text('DATABASE_URL') === undefined) {
+    problems.push('LISTEN_DATABASE_URL goes with DATABASE_URL, which is not set');
+  }
 
   const config: Config = {
     host: host('HOST', '127.0.0.1'),
@@ -121,7 +131,7 @@ export function readConfig(environment: Environment): Config {
     shutdownGraceSeconds: integer('SHUTDOWN_GRACE_SECONDS', 10, 0, 3_600),
     retentionDays: integer('RETENTION_DAYS', DEFAULT_SETTINGS.retentionDays, 1, 36_500),
     logLevel: oneOf('LOG_LEVEL', LOG_LEVELS, 'info'),
-    otlp: isExporting ? { protocol, exportIntervalMs } : undefined,
+    otlp,
   };
   if (problems.length > 0) throw new ConfigError(problems);
   return Object.freeze(config);

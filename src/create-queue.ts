@@ -14,7 +14,7 @@ import { patchMetadata } from './queue/metadata.ts';
 import { type HandOut, poll } from './queue/poll.ts';
 import { putBack } from './queue/put-back.ts';
 import { list, retrieve } from './queue/read.ts';
-import { eachIdOnce } from './queue/sets.ts';
+import { runSet } from './queue/sets.ts';
 import { DEFAULT_SETTINGS, type QueueSettings } from './queue/settings.ts';
 import { recordSightings } from './queue/sightings.ts';
 import { allStats, stats } from './queue/stats.ts';
@@ -127,16 +127,16 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
 
     /** Acknowledges a set. Each item: itself, or a refusal (not_found). */
     ack: (refs: readonly WorkRef[]) =>
-      eachIdOnce(
+      runSet(
         refs.map((ref): AckRequest => ({ ...ref, startupLeaseSeconds: settings.startupLeaseSeconds })),
-        (set) => ack(database, set),
+        (set, locking) => ack(database, set, locking),
       ),
 
     /** Extends a set of leases. Each item: the heartbeat, or a refusal (not_found, precondition_failed). */
     heartbeat: (
       requests: readonly (Omit<HeartbeatRequest, 'ttlSeconds'> & { readonly desiredTtlSeconds?: number | undefined })[],
     ) =>
-      eachIdOnce(
+      runSet(
         requests.map(({ desiredTtlSeconds, ...request }): HeartbeatRequest => {
           checkText('expectedLastHeartbeat', request.expectedLastHeartbeat, LIMITS.heartbeatTokenCharacters);
           if (desiredTtlSeconds !== undefined) {
@@ -145,11 +145,11 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
           const ttlSeconds = Math.min(desiredTtlSeconds ?? settings.leaseTtlSeconds, settings.leaseTtlSecondsMax);
           return { ...request, ttlSeconds };
         }),
-        (set) => heartbeat(database, set, settings.leaseTtlSeconds),
+        (set, locking) => heartbeat(database, set, settings.leaseTtlSeconds, locking),
       ),
 
     /** Stops a set. Each item: its new state, or a refusal (not_found, conflict). */
-    stop: (requests: readonly StopRequest[]) => eachIdOnce(requests, (set) => stop(database, set)),
+    stop: (requests: readonly StopRequest[]) => runSet(requests, (set, locking) => stop(database, set, locking)),
 
     /** Merges metadata. Refuses: not_found, invalid_metadata. */
     async patchMetadata(ref: WorkRef, patch: Readonly<Record<string, string | null>>) {

@@ -49,9 +49,14 @@ function writePrivate(path: string, text: string): void {
 }
 
 /** What a newcomer pastes into a second terminal. */
-export function firstStartText(url: string, { environmentId, environmentKey, apiKey }: FirstKeys): string {
+export function firstStartText(
+  url: string,
+  dataDir: string,
+  { environmentId, environmentKey, apiKey }: FirstKeys,
+): string {
+  const kept = dataDir === IN_MEMORY ? 'nothing is kept' : `the keys are kept in ${join(dataDir, KEYS_FILE)}`;
   return `
-Leasehold is ready. This block is shown once; the keys are kept in ${KEYS_FILE} in the data folder.
+Leasehold is ready. This block is shown once; ${kept}.
 
 export LEASEHOLD_URL=${url}
 export LEASEHOLD_API_KEY=${apiKey}

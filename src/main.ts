@@ -12,6 +12,11 @@ import { createOtlpMeterProvider } from './telemetry/export.ts';
 import { registerGauges } from './telemetry/gauges.ts';
 import { activeTraceContext } from './telemetry/trace-context.ts';
 
+/** A collector that does not answer is left alone after this. */
+const LAST_EXPORT_MS = 1_000;
+/** Past the grace, for what waits on the database: a silent one must not keep the process. */
+const CLOSING_MS_MAX = 3_000;
+
 /** Starts everything in order, waits for a signal, and closes it all in reverse. */
 async function serve(config: Config, log: Logger): Promise<void> {
   const signal = Promise.race(['SIGTERM', 'SIGINT'].map((name) => once(process, name).then(() => name)));
@@ -45,22 +50,28 @@ async function serve(config: Config, log: Logger): Promise<void> {
       const provider = await createOtlpMeterProvider(config.otlp, onFault);
       const unregister = registerGauges(provider.getMeter('leasehold'), queue.allStats, onFault);
       closers.push(async () => {
-        const timeoutMillis = config.shutdownGraceSeconds * 1_000;
         await provider
-          .shutdown({ timeoutMillis })
+          .shutdown({ timeoutMillis: LAST_EXPORT_MS })
           .catch((error) => onFault(error, 'the last metrics could not be exported'));
         unregister();
       });
     }
-    if (firstKeys !== undefined) process.stdout.write(firstStartText(config.publicUrl ?? address, firstKeys));
+    if (firstKeys !== undefined)
+      process.stdout.write(firstStartText(config.publicUrl ?? address, config.dataDir, firstKeys));
 
     log.info({ signal: await signal }, 'shutting down');
     process.once('SIGINT', () => process.exit(130)); // a second Ctrl-C does not wait
     app.drain();
     queue.stopWaiting();
-    const grace = setTimeout(() => app.server.closeAllConnections(), config.shutdownGraceSeconds * 1_000);
-    closers.push(() => clearTimeout(grace));
+    const graceMs = config.shutdownGraceSeconds * 1_000;
+    const grace = setTimeout(() => app.server.closeAllConnections(), graceMs);
+    const deadline = setTimeout(() => {
+      log.error('not everything could be closed in time, leaving');
+      process.exit(1);
+    }, graceMs + CLOSING_MS_MAX);
+    closers.unshift(() => clearTimeout(deadline));
     await app.close();
+    clearTimeout(grace);
   } finally {
     for (const close of closers.reverse()) await close();
   }

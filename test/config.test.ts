@@ -73,7 +73,7 @@ t.test('LEASE_TTL_SECONDS may be as long as LEASE_TTL_MAX_SECONDS and not longer
 });
 
 const TEXTS: [variable: string, field: keyof Config, good: string[], bad: string[]][] = [
-  ['HOST', 'host', ['::', '0.0.0.0', 'localhost', 'fe80::1%eth0', 'my-host.example'], ['a host', 'http://x', 'x:y/z']],
+  ['HOST', 'host', ['::', '0.0.0.0', 'fe80::1%eth0', 'my-host.example'], ['a host', 'http://x', 'x:y/z']],
   ['DATA_DIR', 'dataDir', ['memory://', '/var/lib/leasehold', 'a folder'], []],
   [
     'DATABASE_URL',
@@ -94,8 +94,10 @@ const TEXTS: [variable: string, field: keyof Config, good: string[], bad: string
 
 for (const [variable, field, good, bad] of TEXTS) {
   t.test(`${variable} is taken when it is sound and refused by its name when it is not`, async (t) => {
-    for (const value of good) t.equal(readConfig({ [variable]: value })[field], value);
-    for (const value of bad) t.match(problemsOf({ [variable]: value }), [new RegExp(`^${variable} `)], value);
+    const beside = { DATABASE_URL: 'postgres://h/d' }; // a listen URL goes with it
+    for (const value of good) t.equal(readConfig({ ...beside, [variable]: value })[field], value);
+    for (const value of bad)
+      t.match(problemsOf({ ...beside, [variable]: value }), [new RegExp(`^${variable} `)], value);
   });
 }
 
@@ -124,9 +126,19 @@ t.test('metrics are exported only where the standard variables say so', async (t
     [{ ...endpoint, OTEL_SDK_DISABLED: 'true' }, undefined],
     [{ ...endpoint, OTEL_METRICS_EXPORTER: 'none' }, undefined],
     [{ OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json', OTEL_METRIC_EXPORT_INTERVAL: '250' }, undefined],
+    [{ OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc', OTEL_METRIC_EXPORT_INTERVAL: 'often' }, undefined], // not ours to refuse
   ];
   for (const [environment, otlp] of cells)
     t.strictSame(readConfig(environment).otlp, otlp, JSON.stringify(environment));
+});
+
+t.test('a listen URL without a database URL is refused: it would be passed over', async (t) => {
+  const problems = ['LISTEN_DATABASE_URL goes with DATABASE_URL, which is not set'];
+  t.strictSame(problemsOf({ LISTEN_DATABASE_URL: 'postgres://h/d' }), problems);
+});
+
+t.test('localhost is one address, so that there is one server to close', async (t) => {
+  t.equal(readConfig({ HOST: 'localhost' }).host, '127.0.0.1');
 });
 
 t.test('every bad variable is named at once, and no secret is repeated', async (t) => {

@@ -39,6 +39,9 @@ export async function issueKey(
   { environmentId, name, key }: { environmentId: string | null; name: string; key?: string },
 ): Promise<IssuedKey> {
   checkText('name', name, LIMITS.nameCharacters);
+  if (environmentId !== null) checkText('environmentId', environmentId, LIMITS.idCharacters);
+  if (key !== undefined && !KEY.test(key))
+    throw new QueueError('invalid_request', 'key must be one that was minted here');
   const { credentials, environments } = database.names;
   const minted = key ?? (environmentId === null ? mintApiKey() : mintEnvironmentKey());
   const [row] = await database.rows(sql<{ id: string; expiresAt: string }>`

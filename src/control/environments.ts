@@ -53,6 +53,7 @@ export async function createEnvironment(database: Database, environment: NewEnvi
 
 /** Refuses: environment_not_found. */
 export async function retrieveEnvironment(database: Database, id: string): Promise<Environment> {
+  checkText('id', id, LIMITS.idCharacters);
   const [row] = await database.rows(database.kysely.selectFrom('environments').select(COLUMNS).where('id', '=', id));
   if (row === undefined) throw new QueueError('environment_not_found', `environment ${id} was not found`);
   return toEnvironment(row);

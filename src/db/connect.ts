@@ -8,10 +8,10 @@ import {
   type QueryExecutorProvider,
 } from 'kysely';
 import pg from 'pg';
+import { PoolClient, PreparingClient } from './client.ts';
 import { DatabaseUnavailable, isUnavailable } from './failures.ts';
 import { type Listen, listenOnPglite, listenOnPostgres } from './listen.ts';
 import { lockFolder } from './lock-folder.ts';
-import { PreparingClient } from './prepared.ts';
 import { type TableNames, tableNames } from './sql.ts';
 import type { Tables } from './tables.ts';
 
@@ -58,6 +58,8 @@ export type DatabaseOptions = {
 /** A `dataDir` that keeps nothing. */
 export const IN_MEMORY = 'memory://';
 const CONNECT_TIMEOUT_MS = 5_000;
+/** Past its statement timeout a server is given this long to say so; then the connection counts as lost. */
+const SILENCE_MS = 1_000;
 /** Also a channel name and part of both engines' LISTEN without quoting. */
 const SCHEMA_NAME = /^[a-z_][a-z0-9_]{0,49}$/;
 
@@ -105,17 +107,27 @@ type Engine = {
 };
 
 function openPostgres(options: DatabaseOptions, onFault: (error: unknown, what: string) => void): Engine {
+  const statementTimeoutMs = options.statementTimeoutMs ?? 10_000;
+  // A listen URL of its own says that this one leads through a transaction pooler: that may not carry named statements over, and
+  // refuses settings at connect.
+  const session =
+    options.listenConnectionString === undefined
+      ? {
+          Client: PreparingClient,
+          statement_timeout: statementTimeoutMs,
+          lock_timeout: options.lockTimeoutMs ?? 5_000,
+          idle_in_transaction_session_timeout: 30_000,
+        }
+      : { Client: PoolClient };
   const pool = new pg.Pool({
+    ...session,
     connectionString: options.connectionString,
     max: options.poolConnectionsMax ?? 16,
     connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
-    statement_timeout: options.statementTimeoutMs ?? 10_000,
-    lock_timeout: options.lockTimeoutMs ?? 5_000,
-    idle_in_transaction_session_timeout: 30_000,
+    query_timeout: statementTimeoutMs + SILENCE_MS,
     application_name: 'leasehold',
-    // A listen URL of its own says that this one leads through a transaction pooler, which may not carry named statements.
-    ...(options.listenConnectionString === undefined ? { Client: PreparingClient } : {}),
     keepAlive: true,
+    keepAliveInitialDelayMillis: 10_000,
   });
   // Without these listeners a killed backend ends the process (traps: Kysely and pg).
   pool.on('error', (error) => onFault(error, 'an idle database connection broke'));

@@ -1,12 +1,14 @@
 /**
  * SQLSTATE classes and codes that say "not now" and nothing about the request: connection, resources, operator
- * intervention, system errors; lock and serialisation failures; statement timeout; a standby that has not been promoted.
+ * intervention, system errors, credentials and databases that are being changed; lock and serialisation failures; statement timeout;
+ * a standby that has not been promoted.
  */
-const TRANSIENT_SQLSTATE = /^(08|53|57|58|40|55P03|25006)/;
-const TRANSIENT_ERRNO = /^(ECONN|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ENETDOWN)/;
+const TRANSIENT_SQLSTATE = /^(08|28|53|57|58|40|3D000|55P03|25006)/;
+const TRANSIENT_ERRNO =
+  /^(ECONN|EPIPE|EMFILE|ENFILE|ERR_STREAM_DESTROYED|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ENETDOWN)/;
 /** What pg says without a code: pool and socket messages. */
 const TRANSIENT_MESSAGE =
-  /^(timeout exceeded when trying to connect|Connection terminated|Client has encountered a connection error|Query read timeout|Cannot use a pool after calling end|driver has already been destroyed|PGlite is closed)/;
+  /^(timeout exceeded when trying to connect|Connection terminated|Client has encountered a connection error|Query read timeout|Client was closed|Cannot use a pool after calling end|driver has already been destroyed|PGlite is closed)/;
 
 /** The database could not be reached or gave up. Nothing is known about the call's effect: try again. */
 export class DatabaseUnavailable extends Error {

@@ -28,9 +28,18 @@ type Waiter = {
   gone: boolean;
 };
 
-type Line = { waiters: Set<Waiter>; fresh: Set<Waiter>; woken: boolean; looking: boolean };
+type Line = {
+  readonly waiters: Set<Waiter>;
+  /** Those that no look has been for yet. */
+  readonly fresh: Set<Waiter>;
+  woken: boolean;
+  looking: boolean;
+  /** Set when a look failed: what woke it is looked for again. */
+  again: NodeJS.Timeout | undefined;
+};
 
 const TAKERS_PER_LOOK_MAX = 64;
+const LOOK_AGAIN_MS = 100;
 
 /**
  * Who waits for work, by environment, in order of arrival. One look at a time serves a whole line: the takers in front get what
@@ -44,7 +53,7 @@ export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LO
   const lineOf = (environmentId: string): Line => {
     let line = lines.get(environmentId);
     if (line === undefined) {
-      line = { waiters: new Set(), fresh: new Set(), woken: false, looking: false };
+      line = { waiters: new Set(), fresh: new Set(), woken: false, looking: false, again: undefined };
       lines.set(environmentId, line);
     }
     return line;
@@ -58,7 +67,18 @@ export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LO
       await lookOnce(environmentId, line);
     }
     line.looking = false;
-    if (line.waiters.size === 0) lines.delete(environmentId);
+    forgetIfEmpty(environmentId, line);
+  }
+
+  function forgetIfEmpty(environmentId: string, line: Line): void {
+    if (line.looking || line.waiters.size > 0) return;
+    clearTimeout(line.again);
+    lines.delete(environmentId);
+  }
+
+  function wakeLine(environmentId: string, line: Line): void {
+    line.woken = true;
+    void serve(environmentId, line);
   }
 
   async function lookOnce(environmentId: string, line: Line): Promise<void> {
@@ -75,6 +95,8 @@ export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LO
       for (const waiter of takers) waiter.inLook = false;
       // Those who have been looked for go on waiting; nobody is told "nothing" without a look.
       for (const waiter of new Set([...before, ...takers.filter((taker) => !taker.patient)])) waiter.fail(error);
+      clearTimeout(line.again);
+      line.again = setTimeout(() => wakeLine(environmentId, line), LOOK_AGAIN_MS);
       return;
     }
     const unwanted: HandOut[] = [];
@@ -113,6 +135,7 @@ export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LO
           request.signal?.removeEventListener('abort', abort);
           line.waiters.delete(waiter);
           line.fresh.delete(waiter);
+          forgetIfEmpty(request.environmentId, line);
         };
         const waiter: Waiter = {
           request,
@@ -148,9 +171,7 @@ export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LO
       for (const [id, line] of environmentId === undefined
         ? lines
         : [[environmentId, lines.get(environmentId)] as const]) {
-        if (line === undefined) continue;
-        line.woken = true;
-        void serve(id, line);
+        if (line !== undefined) wakeLine(id, line);
       }
     },
 

@@ -20,7 +20,7 @@ export function answerBrokenHttp(error: Error & { code?: string }, socket: Socke
 function refusalOf(code: string | undefined): QueueError | HttpError {
   switch (code) {
     case 'HPE_HEADER_OVERFLOW':
-      return new HttpError('request_too_large', 'the request head must be at most 16 KiB');
+      return new HttpError('request_too_large', 'the request head is too large');
     case 'ERR_HTTP_REQUEST_TIMEOUT':
       // A stalled network is not the client's fault, and a 4xx on poll would end a worker.
       return new QueueError('unavailable', 'the request did not arrive in time, try again');

@@ -35,7 +35,7 @@ export const validatorCompiler: FastifySchemaCompiler<TSchema> = ({ schema, http
     // No body is null here, and only a schema that allows null takes it.
     const parsed = httpPart === 'querystring' ? parseQuery(root, value) : (value ?? null);
     if (validator.Check(parsed)) {
-      const unstorable = findUnstorable(parsed, []);
+      const unstorable = findUnstorable(parsed);
       if (unstorable === undefined) return { value: parsed };
       return { error: refuse(`${unstorable} must not hold NUL or unpaired surrogates`) };
     }
@@ -134,14 +134,17 @@ function ruleOf(node: Node | undefined): string {
   }
 }
 
-/** The path of the first text, key or value, that Postgres could not give back the same. */
-function findUnstorable(value: unknown, path: readonly string[]): string | undefined {
-  if (typeof value === 'string') return isStorable(value) ? undefined : path.join('.') || 'the body';
-  if (!isRecord(value)) return undefined;
-  for (const [key, inner] of Object.entries(value)) {
-    if (!isStorable(key)) return `a key of ${path.join('.') || 'the body'}`;
-    const found = findUnstorable(inner, [...path, key]);
-    if (found !== undefined) return found;
+/** The path of a text, key or value, that Postgres could not give back the same. Not recursive: a body may nest as it likes. */
+function findUnstorable(root: unknown): string | undefined {
+  const left: [path: string, value: unknown][] = [['', root]];
+  for (let next = left.pop(); next !== undefined; next = left.pop()) {
+    const [path, value] = next;
+    if (typeof value === 'string' && !isStorable(value)) return path || 'the body';
+    if (!isRecord(value)) continue;
+    for (const [key, inner] of Object.entries(value)) {
+      if (!isStorable(key)) return `a key of ${path || 'the body'}`;
+      if (typeof inner === 'string' || isRecord(inner)) left.push([path === '' ? key : `${path}.${key}`, inner]);
+    }
   }
   return undefined;
 }

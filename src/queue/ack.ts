@@ -1,7 +1,8 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import type { QueueError } from './errors.ts';
-import { type ItemRow, itemAnswer, itemSource, notFound, toWorkItem, type WorkItem, type WorkRef } from './items.ts';
+import { type ItemRow, itemAnswer, itemSource, toWorkItem, type WorkItem, type WorkRef } from './items.ts';
+import { type HELD, type Locking, lockClause, type Missing, missing, missingColumns } from './sets.ts';
 
 export type AckRequest = WorkRef & {
   /** From the ack to the first heartbeat. */
@@ -13,9 +14,13 @@ export type AckRequest = WorkRef & {
  * `acknowledgedAt` and installs the startup lease; an item past it is answered as it is, never with a conflict (contract §4).
  * Refuses, each for itself: not_found.
  */
-export async function ack(database: Database, requests: readonly AckRequest[]): Promise<(WorkItem | QueueError)[]> {
-  const { workItems, handOuts } = database.names;
-  const rows = await database.rows(sql<{ asked: string; superseded: boolean; id: string | null } & Omit<ItemRow, 'id'>>`
+export async function ack(
+  database: Database,
+  requests: readonly AckRequest[],
+  locking: Locking = 'wait',
+): Promise<(WorkItem | QueueError | typeof HELD)[]> {
+  const { workItems } = database.names;
+  const rows = await database.rows(sql<Missing & { id: string | null } & Omit<ItemRow, 'id'>>`
     with wanted as materialized (
       select t.environment_id, t.id, t.lease_seconds, t.slot
       from unnest(${requests.map((r) => r.environmentId)}::text[], ${requests.map((r) => r.id)}::text[],
@@ -25,7 +30,7 @@ export async function ack(database: Database, requests: readonly AckRequest[]): 
       select ${itemSource('w')}, wanted.lease_seconds
       from ${workItems} w join wanted on wanted.id = w.id and wanted.environment_id = w.environment_id
       where w.lane = 'wire'
-      order by w.seq for update of w
+      order by w.seq ${lockClause(locking)}
     ), changed as (
       update ${workItems} w
       set state = 'starting', acknowledged_at = clock_timestamp(),
@@ -37,11 +42,8 @@ export async function ack(database: Database, requests: readonly AckRequest[]): 
       select ${itemSource('n')} from changed n
       union all select ${itemSource('c')} from current c where c.state <> 'queued'
     )
-    select wanted.id as asked, ${itemAnswer('a')},
-      exists (select from ${handOuts} h where h.work_id = wanted.id and h.environment_id = wanted.environment_id) as superseded
+    select ${itemAnswer('a')}, ${missingColumns(database.names, locking)}
     from wanted left join answer a on a.id = wanted.id and a.environment_id = wanted.environment_id
     order by wanted.slot`);
-  return rows.map((row) =>
-    row.id === null ? notFound(row.asked, row.superseded) : toWorkItem({ ...row, id: row.id }),
-  );
+  return rows.map((row) => (row.id === null ? missing(row) : toWorkItem({ ...row, id: row.id })));
 }

@@ -2,7 +2,8 @@ import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { rfc3339 } from '../db/sql.ts';
 import { QueueError } from './errors.ts';
-import { notFound, type WorkRef, type WorkState } from './items.ts';
+import type { WorkRef, WorkState } from './items.ts';
+import { type HELD, type Locking, lockClause, type Missing, missing, missingColumns } from './sets.ts';
 
 /** Claims a `starting` item that has no heartbeat yet (contract §5). */
 export const NO_HEARTBEAT = 'NO_HEARTBEAT';
@@ -34,8 +35,9 @@ export async function heartbeat(
   database: Database,
   requests: readonly HeartbeatRequest[],
   defaultTtlSeconds: number,
-): Promise<(Heartbeat | QueueError)[]> {
-  const { workItems, handOuts } = database.names;
+  locking: Locking = 'wait',
+): Promise<(Heartbeat | QueueError | typeof HELD)[]> {
+  const { workItems } = database.names;
   const rows = await database.rows(sql<Row>`
     with wanted as materialized (
       select t.environment_id, t.id, t.expected, t.ttl_seconds, t.is_retry, t.slot
@@ -51,12 +53,12 @@ export async function heartbeat(
           when w.state = 'active' and wanted.is_retry
             and wanted.expected = coalesce(${rfc3339(sql`w.replaced_heartbeat`)}, ${NO_HEARTBEAT}) then 'replay'
           when w.state = 'stopping' then 'over'
-          when w.state = 'stopped' and w.started_at is not null then 'over'
+          when w.state = 'stopped' and (w.started_at is not null or w.lapsed_state = 'active') then 'over'
           else 'refused'
         end as decision
       from ${workItems} w join wanted on wanted.id = w.id and wanted.environment_id = w.environment_id
       where w.lane = 'wire'
-      order by w.seq for update of w
+      order by w.seq ${lockClause(locking)}
     ), extended as (
       update ${workItems} w
       set state = 'active', started_at = coalesce(w.started_at, clock_timestamp()),
@@ -67,16 +69,16 @@ export async function heartbeat(
       from current c where w.seq = c.seq and c.decision in ('beat', 'replay')
       returning w.seq, w.state, w.last_heartbeat, w.lease_ttl_seconds
     )
-    select wanted.id as asked, wanted.expected, c.decision, coalesce(x.state, c.state) as state,
+    select wanted.expected, c.decision, coalesce(x.state, c.state) as state,
       ${rfc3339(sql`coalesce(x.last_heartbeat, c.last_heartbeat)`)} as "lastHeartbeat",
       coalesce(x.lease_ttl_seconds, c.lease_ttl_seconds) as "ttlSeconds", x.seq is not null as "leaseExtended",
-      exists (select from ${handOuts} h where h.work_id = wanted.id and h.environment_id = wanted.environment_id) as superseded
+      ${missingColumns(database.names, locking)}
     from wanted
       left join current c on c.id = wanted.id and c.environment_id = wanted.environment_id
       left join extended x on x.seq = c.seq
     order by wanted.slot`);
   return rows.map((row) => {
-    if (row.state === null) return notFound(row.asked, row.superseded);
+    if (row.state === null) return missing(row);
     const { lastHeartbeat, leaseExtended, state } = row;
     const ttlSeconds = row.ttlSeconds ?? defaultTtlSeconds;
     if (row.decision !== 'refused') return { lastHeartbeat, leaseExtended, state, ttlSeconds };
@@ -89,14 +91,13 @@ export async function heartbeat(
   });
 }
 
-type Row = Omit<Heartbeat, 'state' | 'ttlSeconds'> & {
-  asked: string;
-  expected: string;
-  decision: 'beat' | 'replay' | 'over' | 'refused' | null;
-  state: WorkState | null;
-  ttlSeconds: number | null;
-  superseded: boolean;
-};
+type Row = Missing &
+  Omit<Heartbeat, 'state' | 'ttlSeconds'> & {
+    expected: string;
+    decision: 'beat' | 'replay' | 'over' | 'refused' | null;
+    state: WorkState | null;
+    ttlSeconds: number | null;
+  };
 
 /** Says which of the three it is: never acked, claimed by another holder, or a stale token (contract §5). */
 function refusal(state: WorkState, expected: string): string {

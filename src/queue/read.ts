@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { QueueError } from './errors.ts';
-import { type ItemRow, itemAnswer, notFound, toWorkItem, type WorkItem, type WorkRef } from './items.ts';
+import { type ItemRow, itemAnswer, itemSource, notFound, toWorkItem, type WorkItem, type WorkRef } from './items.ts';
 import { checkInteger, isInstant, LIMITS } from './limits.ts';
 
 /** One item by its present id. Refuses: not_found. */
@@ -33,7 +33,7 @@ export async function list(
   const rows = await database.rows(sql<{ found: boolean; id: string | null } & Omit<ItemRow, 'id'>>`
     select exists (select from ${environments} e where e.id = ${environmentId}) as found, ${itemAnswer('w')}
     from (select 1) one left join lateral (
-      select w.* from ${workItems} w
+      select ${itemSource('w')} from ${workItems} w
       where w.environment_id = ${environmentId} and w.lane = 'wire'
         ${after === undefined ? sql`` : sql`and (w.created_at, w.seq) < (${after.createdAt}::timestamptz, ${after.seq}::bigint)`}
       order by w.created_at desc, w.seq desc limit ${limit + 1}

@@ -1,14 +1,39 @@
+import { type RawBuilder, sql } from 'kysely';
+import type { TableNames } from '../db/sql.ts';
 import type { QueueError } from './errors.ts';
 import { notFound, type WorkRef } from './items.ts';
 import { isStorable } from './limits.ts';
 
+/** What a statement answers for a row that somebody else holds, when it was told not to wait. */
+export const HELD = Symbol('held by another transaction');
+
+/** `skip`: rows that others hold are answered HELD, at once. `wait`: at most the lock timeout. */
+export type Locking = 'skip' | 'wait';
+
+export const lockClause = (locking: Locking): RawBuilder<unknown> =>
+  locking === 'skip' ? sql`for update of w skip locked` : sql`for update of w`;
+
+/** What the statements of sets say of an id that they could not act on; `wanted` is theirs. */
+export type Missing = { readonly asked: string; readonly superseded: boolean; readonly held: boolean };
+
+export const missingColumns = ({ workItems, handOuts }: TableNames, locking: Locking): RawBuilder<unknown> => {
+  const where = (alias: string, id: string) => sql`${sql.ref(`${alias}.${id}`)} = wanted.id
+    and ${sql.ref(`${alias}.environment_id`)} = wanted.environment_id`;
+  return sql`wanted.id as asked, exists (select from ${handOuts} h where ${where('h', 'work_id')}) as superseded,
+    ${locking === 'skip' ? sql`exists (select from ${workItems} w where ${where('w', 'id')} and w.lane = 'wire')` : sql`false`} as held`;
+};
+
+export const missing = ({ asked, superseded, held }: Missing): QueueError | typeof HELD =>
+  held ? HELD : notFound(asked, superseded);
+
 /**
- * Runs a set so that each id stands in a statement once: the same id again waits for the statement after it. Ids that cannot
- * exist never reach SQL. Outcomes come in the order asked.
+ * Runs a set so that one row never holds up its neighbours (design §3): an id stands in a statement once, the same again waits
+ * for the statement after it; rows that others hold are passed over and then waited for one by one. Ids that cannot exist
+ * never reach SQL. Outcomes come in the order asked. Throws when a statement fails: each item is then as it was, or done.
  */
-export async function eachIdOnce<Request extends WorkRef, Outcome>(
+export async function runSet<Request extends WorkRef, Outcome>(
   requests: readonly Request[],
-  run: (set: readonly Request[]) => Promise<(Outcome | QueueError)[]>,
+  run: (set: readonly Request[], locking: Locking) => Promise<(Outcome | QueueError | typeof HELD)[]>,
 ): Promise<(Outcome | QueueError)[]> {
   const outcomes = new Map<number, Outcome | QueueError>();
   const rounds: [index: number, request: Request][][] = [];
@@ -21,10 +46,14 @@ export async function eachIdOnce<Request extends WorkRef, Outcome>(
     rounds[round].push([index, request]);
   }
   for (const round of rounds) {
-    const answers = await run(round.map(([, request]) => request));
-    for (const [place, [index]] of round.entries()) {
-      const answer = answers[place];
-      if (answer !== undefined) outcomes.set(index, answer);
+    const answers = await run(
+      round.map(([, request]) => request),
+      round.length > 1 ? 'skip' : 'wait',
+    );
+    for (const [place, [index, request]] of round.entries()) {
+      let answer = answers[place];
+      if (answer === HELD) [answer] = await run([request], 'wait');
+      if (answer !== undefined && answer !== HELD) outcomes.set(index, answer);
     }
   }
   return requests.map(({ id }, index) => outcomes.get(index) ?? notFound(id, false));

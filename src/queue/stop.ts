@@ -1,7 +1,8 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { QueueError } from './errors.ts';
-import { notFound, type WorkRef, type WorkState } from './items.ts';
+import type { WorkRef, WorkState } from './items.ts';
+import { type HELD, type Locking, lockClause, type Missing, missing, missingColumns } from './sets.ts';
 
 export type StopRequest = WorkRef & {
   /** True ends an item at once; false lets an active one wind down under its lease. */
@@ -12,12 +13,16 @@ export type StopRequest = WorkRef & {
 export type Stopped = { readonly state: 'stopping' | 'stopped' };
 
 /**
- * Stops a set of items (distinct ids), answers in the order asked (contract §4). A stopped item never changes again; what
- * asked first stays the reason.
+ * Stops a set of items (distinct ids), answers in the order asked (contract §4). A stopped item never changes again. What
+ * asked first stays the reason, unless the item is never wound down: then it ends as `abandoned`.
  * Refuses, each for itself: not_found; conflict when it is stopped, or stopping and not forced.
  */
-export async function stop(database: Database, requests: readonly StopRequest[]): Promise<(Stopped | QueueError)[]> {
-  const { workItems, handOuts } = database.names;
+export async function stop(
+  database: Database,
+  requests: readonly StopRequest[],
+  locking: Locking = 'wait',
+): Promise<(Stopped | QueueError | typeof HELD)[]> {
+  const { workItems } = database.names;
   const rows = await database.rows(sql<Row>`
     with wanted as materialized (
       select t.environment_id, t.id, t.force, t.reason, t.slot
@@ -33,7 +38,7 @@ export async function stop(database: Database, requests: readonly StopRequest[])
         end as next_state
       from ${workItems} w join wanted on wanted.id = w.id and wanted.environment_id = w.environment_id
       where w.lane = 'wire'
-      order by w.seq for update of w
+      order by w.seq ${lockClause(locking)}
     ), changed as (
       update ${workItems} w
       set state = c.next_state, stop_requested_at = coalesce(w.stop_requested_at, clock_timestamp()),
@@ -42,15 +47,15 @@ export async function stop(database: Database, requests: readonly StopRequest[])
         lease_expires_at = case c.next_state when 'stopping' then w.lease_expires_at end
       from current c where w.seq = c.seq and c.next_state is not null
     )
-    select wanted.id as asked, c.state, c.next_state as "nextState",
-      exists (select from ${handOuts} h where h.work_id = wanted.id and h.environment_id = wanted.environment_id) as superseded
+    select c.state, c.next_state as "nextState",
+      ${missingColumns(database.names, locking)}
     from wanted left join current c on c.id = wanted.id and c.environment_id = wanted.environment_id
     order by wanted.slot`);
   return rows.map((row) => {
-    if (row.state === null) return notFound(row.asked, row.superseded);
+    if (row.state === null) return missing(row);
     if (row.nextState === null) return new QueueError('conflict', `work item ${row.asked} is already ${row.state}`);
     return { state: row.nextState };
   });
 }
 
-type Row = { asked: string; state: WorkState | null; nextState: Stopped['state'] | null; superseded: boolean };
+type Row = Missing & { state: WorkState | null; nextState: Stopped['state'] | null };

@@ -224,6 +224,18 @@ for (const engine of ENGINES) {
       t.strictSame((await patch(id, nulls)).json.metadata, {}, 'and can be deleted');
     });
 
+    t.test('a body may nest as it likes: what is not ours is not looked at, and never a 500', async (t) => {
+      const nested = `${'['.repeat(20_000)}${']'.repeat(20_000)}`;
+      const headers = { 'content-type': 'application/json' };
+      const id = await item({ kept: 'yes' });
+      const patched = await call('POST', work(`/${id}`), { headers, raw: `{"metadata":{},"x":${nested}}` });
+      t.match(patched, { status: 200, json: { metadata: { kept: 'yes' } } });
+      t.equal((await call('POST', work(`/${id}`), { headers, raw: `{"metadata":${nested}}` })).status, 400);
+      t.equal((await call('POST', work(`/${id}/stop`), { headers, raw: `{"x":${nested}}` })).status, 204);
+      const created = { headers, as: OPERATOR_KEY, raw: `{"name":"nested","x":${nested}}` };
+      t.equal((await call('POST', '/v1/environments', created)).status, 200);
+    });
+
     t.test('an item may be patched in any state, and stays in it', async (t) => {
       const id = await item({});
       const steps = [

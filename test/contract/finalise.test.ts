@@ -121,6 +121,24 @@ for (const engine of ENGINES) {
       t.equal((await place.poll()).text, 'null');
     });
 
+    for (const [row, status] of [
+      ['active, lease live', 200],
+      ['starting, lease live', 412],
+    ] as const satisfies [RowName, number][]) {
+      t.test(`stopped after the sweep put it back, an item that was ${row} answers its holder ${status}`, async (t) => {
+        const place = await newPlace(server);
+        const { id, token } = await itemIn(place, row);
+        await lapse(database, id, 3);
+        await queue.sweep();
+        t.equal((await place.stop(id)).status, 204);
+        const before = await rowOf(database, id);
+        const { status: answered, json } = await place.beat(id, token ?? 'NO_HEARTBEAT');
+        t.equal(answered, status);
+        t.match(status === 200 ? json : json.error.details.current_state, { state: 'stopped', lease_extended: false });
+        t.strictSame(await rowOf(database, id), before);
+      });
+    }
+
     t.test('a late heartbeat within the 2 s is kept by the sweep', async (t) => {
       const place = await newPlace(server);
       const { id, token } = await itemIn(place, 'active, lease lapsed');

@@ -64,7 +64,7 @@ for (const engine of ENGINES) {
       t.ok(next > current);
     });
 
-    for (const retry of [undefined, '0', '00', '-1', '1.5', '1e0', '', 'x', '1, 1']) {
+    for (const retry of [undefined, '0', '00', '3', '12', '-1', '1.5', '1e0', '', 'x', '1, 1']) {
       const marked = retry === undefined ? 'not marked' : `marked ${JSON.stringify(retry)}`;
       t.test(`a beat ${marked} is no retry: the replaced value is refused and the lease stays as it was`, async (t) => {
         const place = await newPlace(server);

@@ -101,6 +101,25 @@ t.test('a look that fails fails whom nobody has looked for; the others wait on a
   t.match(waiting.seen, { settled: true, value: '1' });
 });
 
+t.test('what woke a look that failed is looked for again, while anybody waits', async (t) => {
+  const { handOuts, take, looks } = gatedHandOuts(t);
+  const waiting = take('waiting', 999);
+  await looks[0]?.find();
+  handOuts.wake('env');
+  await looks[1]?.fail();
+  t.equal(looks.length, 2, 'not at once');
+  mock.timers.tick(100);
+  await looks[2]?.find('1');
+  t.match(waiting.seen, { settled: true, value: '1' });
+  const gone = take('gone', 999);
+  await looks[3]?.find();
+  handOuts.wake('env');
+  gone.leave();
+  await looks[4]?.fail();
+  mock.timers.tick(1_000);
+  t.equal(looks.length, 5, 'for nobody there is no look');
+});
+
 t.test('a poll that would wait fails when the first look for it fails', async (t) => {
   const { take, looks } = gatedHandOuts(t);
   const poll = take('poll', 999);

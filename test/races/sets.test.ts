@@ -5,7 +5,7 @@ import { ack } from '../../src/queue/ack.ts';
 import { QueueError } from '../../src/queue/errors.ts';
 import { heartbeat, NO_HEARTBEAT } from '../../src/queue/heartbeat.ts';
 import { stop } from '../../src/queue/stop.ts';
-import { testServer } from '../support/harness.ts';
+import { rowOf, testServer } from '../support/harness.ts';
 import { holding, holdRow, replicas, type Stage } from '../support/interleave.ts';
 
 const ITEMS = 6;
@@ -67,6 +67,31 @@ for (const [name, { stage, run }] of Object.entries(SETS)) {
       t.equal(refused.length, name === 'ack' ? 0 : ITEMS, 'what the first set did, the second found done');
     },
   );
+}
+
+for (const [name, { stage }] of Object.entries(SETS)) {
+  t.test(`a row that another transaction holds delays its own ${name} only`, async (t) => {
+    const server = await testServer(t);
+    const { database, queue, environment } = server;
+    const items = [];
+    for (let n = 0; n < 3; n++) items.push(await holding(server, `session-${n}`, stage));
+    const refs = items.map(({ id }) => ({ environmentId: environment.id, id }));
+    const before = await Promise.all(refs.map(({ id }) => rowOf(database, id)));
+    const row = await holdRow(t, database, refs[1]?.id ?? '');
+    const beats = refs.map((ref) => ({ ...ref, expectedLastHeartbeat: NO_HEARTBEAT, isRetry: false }));
+    const stops = refs.map((ref) => ({ ...ref, force: true, reason: 'worker' as const }));
+    const runs = { ack: () => queue.ack(refs), heartbeat: () => queue.heartbeat(beats), stop: () => queue.stop(stops) };
+    const answers = runs[name as keyof typeof runs]();
+    await row.untilBlocked(); // the held one alone is waited for, after its neighbours are done
+    for (const n of [0, 2]) t.not((await rowOf(database, refs[n]?.id ?? '')).state, before[n]?.state, 'done by now');
+    t.same(await rowOf(database, refs[1]?.id ?? ''), before[1]);
+    await row.commit();
+    t.notOk(
+      (await answers).some((answer: unknown) => answer instanceof QueueError),
+      'and then the held one',
+    );
+    t.not((await rowOf(database, refs[1]?.id ?? '')).state, before[1]?.state);
+  });
 }
 
 t.test('an id that stands twice in a set is served twice, in turn, and answers keep the order asked', async (t) => {

@@ -56,7 +56,7 @@ for (const stage of ['starting', 'active'] as const) {
       t.equal((await stopped).status, 204);
       // Active by then, also where the stop came upon a starting item: it winds down unless it is forced.
       const [extended] = beaten.answer;
-      if (extended instanceof Error || extended === undefined) throw new Error('the heartbeat was refused');
+      if (typeof extended !== 'object' || extended instanceof Error) throw new Error('the heartbeat was refused');
       const item = (await call('GET', work(`/${id}`))).json;
       t.match(item, { state: force ? 'stopped' : 'stopping', latest_heartbeat_at: extended.lastHeartbeat });
       const row = await rowOf(database, id);

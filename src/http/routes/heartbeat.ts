@@ -13,7 +13,7 @@ export function heartbeatRoute(app: App, { queue }: AppOptions): void {
       operationId: 'heartbeatWork',
       summary: 'Keep the lease of a work item',
       description:
-        'Compares the token byte for byte and answers the next one. A request marked `x-stainless-retry-count: 1` or more ' +
+        'Compares the token byte for byte and answers the next one. A request marked `x-stainless-retry-count: 1` or `2` ' +
         'whose beat was applied before is answered with the current token.',
       tags: ['work'],
       params: WorkParams,
@@ -43,5 +43,5 @@ export function heartbeatRoute(app: App, { queue }: AppOptions): void {
   });
 }
 
-/** The only mark of a retry that the official clients send (contract §8). */
-const isMarkedRetry = (header: unknown): boolean => typeof header === 'string' && /^[1-9]\d?$/.test(header);
+/** The only marks of a retry that the official clients send (contract §5). */
+const isMarkedRetry = (header: unknown): boolean => typeof header === 'string' && /^[12]$/.test(header);
