@@ -2,6 +2,7 @@ import { createServer, type IncomingMessage } from 'node:http';
 import Anthropic from '@anthropic-ai/sdk';
 import type { Test } from 'tap';
 import { OPERATOR_KEY, type Server } from './harness.ts';
+import { listenOnLoopback } from './loopback.ts';
 
 export type Official = {
   /** With the operator's API key. */
@@ -61,14 +62,8 @@ export async function lossyProxy(t: Test, upstream: string): Promise<LossyProxy>
     if (at >= 0) response.socket?.destroy();
     else response.writeHead(answer.status, Object.fromEntries(answer.headers)).end(body);
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => {
-    server.closeAllConnections();
-    return new Promise((resolve) => server.close(resolve));
-  });
-  const address = server.address();
-  if (address === null || typeof address === 'string') throw new Error('no port');
-  return { url: `http://127.0.0.1:${address.port}`, drop: (path) => void drops.push(path), seen };
+  const port = await listenOnLoopback(t, server);
+  return { url: `http://127.0.0.1:${port}`, drop: (path) => void drops.push(path), seen };
 }
 
 const HOP_BY_HOP = ['connection', 'host', 'content-length', 'transfer-encoding', 'accept-encoding'];

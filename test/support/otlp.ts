@@ -1,5 +1,6 @@
 import { createServer } from 'node:http';
 import type { Test } from 'tap';
+import { listenOnLoopback } from './loopback.ts';
 
 export type OtlpReceiver = {
   readonly url: string;
@@ -18,14 +19,7 @@ export async function otlpReceiver(t: Test, { answers = true } = {}): Promise<Ot
     receiver.received.push({ path, contentType: headers['content-type'] ?? '', body: Buffer.concat(chunks) });
     if (answers) response.writeHead(receiver.status, { 'content-type': headers['content-type'] }).end();
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => {
-    server.closeAllConnections();
-    return new Promise((resolve) => server.close(resolve));
-  });
-  const address = server.address();
-  if (address === null || typeof address === 'string') throw new Error('no port');
-  return Object.assign(receiver, { url: `http://127.0.0.1:${address.port}` });
+  return Object.assign(receiver, { url: `http://127.0.0.1:${await listenOnLoopback(t, server)}` });
 }
 
 type DataPoint = {

@@ -1,6 +1,7 @@
 import { createServer, connect as dial, type Socket } from 'node:net';
 import type { Test } from 'tap';
 import { databaseUrl } from './harness.ts';
+import { listenOnLoopback } from './loopback.ts';
 
 export type SilentProxy = {
   /** The database's URL through the proxy. */
@@ -23,15 +24,12 @@ export async function silentProxy(t: Test, upstream = databaseUrl()): Promise<Si
     sockets.add(server.on('error', () => {}));
     client.pipe(server).pipe(client);
   });
-  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
-  t.teardown(async () => {
+  const proxyPort = await listenOnLoopback(t, proxy);
+  t.teardown(() => {
     for (const socket of sockets) socket.destroy();
-    await new Promise((resolve) => proxy.close(resolve));
   });
-  const address = proxy.address();
-  if (address === null || typeof address === 'string') throw new Error('no port');
   const url = new URL(upstream);
-  url.host = `127.0.0.1:${address.port}`;
+  url.host = `127.0.0.1:${proxyPort}`;
   return {
     url: url.href,
     silence() {
