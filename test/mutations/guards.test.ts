@@ -1,0 +1,126 @@
+import { sql } from 'kysely';
+import t, { type Test } from 'tap';
+import { createEnvironment } from '../../src/control/environments.ts';
+import type { Database } from '../../src/db/connect.ts';
+import { enqueue } from '../../src/queue/enqueue.ts';
+import { poll } from '../../src/queue/poll.ts';
+import { putBack } from '../../src/queue/put-back.ts';
+import { recordSightings } from '../../src/queue/sightings.ts';
+import { sweep } from '../../src/queue/sweep.ts';
+import { rowOf, testDatabase } from '../support/harness.ts';
+import { hold, holdRow } from '../support/interleave.ts';
+
+/** What the mutation check found that no other suite would have missed, on the verbs themselves. */
+const RETENTION = { retentionDays: 7 };
+const IDLE = { finalised: 0, requeued: 0, pruned: 0, environmentIds: [], more: false };
+
+type Place = { database: Database; environmentId: string };
+
+async function newPlace(t: Test): Promise<Place> {
+  const database = await testDatabase(t);
+  const { id } = await createEnvironment(database, { name: 'guards', type: 'self_hosted' });
+  return { database, environmentId: id };
+}
+
+/** As many items as asked for, moved to where a test wants them. */
+async function items({ database, environmentId }: Place, count: number, columns: string): Promise<string[]> {
+  const rows = await database.rows(sql<{ id: string }>`
+    insert into ${database.names.workItems} as w (id, environment_id, session_id, kind, lane, state)
+    select 'work_' || n, ${environmentId}, n::text, 'tool_exec', 'wire', 'queued' from generate_series(1, ${count}::integer) n
+    returning w.id`);
+  await database.rows(sql`update ${database.names.workItems} set ${sql.raw(columns)}`);
+  return rows.map((row) => row.id);
+}
+
+const LAPSED = "lease_expires_at = clock_timestamp() - interval '1 minute'";
+const finishedDaysAgo = (days: number) => `state = 'stopped', stopped_at = clock_timestamp() - interval '${days} days'`;
+
+const BOUNDED = [
+  ['finalises', 'finalised', `state = 'stopping', ${LAPSED}`],
+  ['puts back', 'requeued', `state = 'active', ${LAPSED}`],
+  ['prunes', 'pruned', finishedDaysAgo(8)],
+] as const;
+
+for (const [does, counted, columns] of BOUNDED) {
+  t.test(`a sweep ${does} at most 500 items, says that there are more, and the next one goes on`, async (t) => {
+    const place = await newPlace(t);
+    await items(place, 501, columns);
+    t.match(await sweep(place.database, RETENTION), { [counted]: 500, more: true });
+    t.match(await sweep(place.database, RETENTION), { [counted]: 1, more: false });
+  });
+
+  t.test(`a sweep ${does} what is free while somebody holds a row`, async (t) => {
+    const place = await newPlace(t);
+    const [held = ''] = await items(place, 3, columns);
+    const holder = await holdRow(t, place.database, held);
+    t.match(await sweep(place.database, RETENTION), { [counted]: 2 });
+    await holder.rollback();
+    t.match(await sweep(place.database, RETENTION), { [counted]: 1 });
+  });
+
+  t.test(`a sweep that has not got the turn ${does} nothing`, async (t) => {
+    const place = await newPlace(t);
+    const first = await hold(t, place.database, (held) => sweep(held, RETENTION));
+    const [id = ''] = await items(place, 1, columns);
+    const before = await rowOf(place.database, id);
+    t.same(await sweep(place.database, RETENTION), IDLE);
+    t.same(await rowOf(place.database, id), before);
+    await first.rollback();
+    t.match(await sweep(place.database, RETENTION), { [counted]: 1 });
+  });
+}
+
+t.test('a sweep prunes what has been finished for the retention time, and nothing else', async (t) => {
+  const place = await newPlace(t);
+  await items(place, 2, finishedDaysAgo(8));
+  await place.database.rows(sql`
+    update ${place.database.names.workItems} set stopped_at = clock_timestamp() - interval '6 days' where id = 'work_2'`);
+  t.match(await sweep(place.database, RETENTION), { pruned: 1 });
+  await t.rejects(rowOf(place.database, 'work_1'));
+  t.match(await rowOf(place.database, 'work_2'), { state: 'stopped' });
+});
+
+t.test('a worker is forgotten an hour after it was seen, by the sweep that has the turn', async (t) => {
+  const { database, environmentId } = await newPlace(t);
+  const seen = async () =>
+    (
+      await database.rows(
+        sql<{ worker: string }>`select worker_id as worker from ${database.names.workerSightings} order by worker_id`,
+      )
+    ).map(({ worker }) => worker);
+  const first = await hold(t, database, (held) => sweep(held, RETENTION));
+  await recordSightings(database, [
+    { environmentId, workerId: 'gone', ageMs: 3_700_000 },
+    { environmentId, workerId: 'here', ageMs: 3_500_000 },
+  ]);
+  await sweep(database, RETENTION);
+  t.same(await seen(), ['gone', 'here']);
+  await first.rollback();
+  await sweep(database, RETENTION);
+  t.same(await seen(), ['here']);
+});
+
+t.test('a worker seen in an environment that does not exist is passed over, its neighbours are recorded', async (t) => {
+  const { database, environmentId } = await newPlace(t);
+  await recordSightings(database, [
+    { environmentId: 'env_nowhere', workerId: 'lost', ageMs: 0 },
+    { environmentId, workerId: 'found', ageMs: 0 },
+  ]);
+  const seen = await database.rows(
+    sql`select environment_id as env, worker_id as worker from ${database.names.workerSightings}`,
+  );
+  t.same(seen, [{ env: environmentId, worker: 'found' }]);
+});
+
+for (const unseen of [true, false]) {
+  const outcome = unseen ? 'undoes the hand-out' : 'ends the reservation and nothing else';
+  t.test(`a put-back (unseen ${unseen}) ${outcome}`, async (t) => {
+    const { database, environmentId } = await newPlace(t);
+    const { item } = await enqueue(database, { environmentId, sessionId: 'session' });
+    const enqueued = await rowOf(database, item.id);
+    const [handOut] = await poll(database, environmentId, [{ workerId: 'worker', reclaimOlderThanMs: 60_000 }]);
+    const handedOut = await rowOf(database, item.id);
+    t.equal(await putBack(database, handOut?.sessionsToken ?? '', unseen), true);
+    t.same(await rowOf(database, item.id), unseen ? enqueued : { ...handedOut, lease_expires_at: null });
+  });
+}
