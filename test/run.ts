@@ -1,23 +1,12 @@
-import { spawn, spawnSync } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { startPostgres } from './support/postgres.ts';
+import { buildTap } from './support/tap.ts';
 
-/**
- * What `npm test` runs: builds tap's test class (its plugins differ from the shipped ones), starts one real Postgres for all
- * files unless DATABASE_URL names another, and runs tap with the arguments given.
- */
-const require = createRequire(import.meta.url);
-const tap = join(
-  dirname(require.resolve('@tapjs/run/package.json', { paths: [require.resolve('tap/package.json')] })),
-  'dist/esm/index.js',
-);
-
-const built = spawnSync(process.execPath, [tap, 'build'], { stdio: ['ignore', 'ignore', 'inherit'] });
-if (built.status !== 0) process.exit(built.status ?? 1);
-
+/** What `npm test` runs: starts one real Postgres for all files, unless DATABASE_URL names another, and runs tap with the arguments given. */
+const tap = buildTap();
 const given = process.env.DATABASE_URL;
 const postgres = given ? undefined : await startPostgres(['fsync=off', 'synchronous_commit=off']);
 const { DATABASE_URL: _, ...inherited } = process.env;
