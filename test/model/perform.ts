@@ -1,15 +1,14 @@
 import assert from 'node:assert/strict';
 import { sql } from 'kysely';
 import { QueueError } from '../../src/queue/errors.ts';
-import type { WorkItem } from '../../src/queue/items.ts';
+import { agree, checkNotFound } from './agree.ts';
 import * as model from './model.ts';
-import type { Operation, Slot, Target, Token } from './operations.ts';
+import { byClaimOrder, detail, itemsOf, nameAll, nameOf, names, pairs, placeOf, tokenOf } from './naming.ts';
+import type { Operation } from './operations.ts';
 import type { ModelItem, World } from './world.ts';
 
 /** What one step did: a line for the history, and the items whose rows it may have changed. */
 export type Step = { readonly line: string; readonly changed: ReadonlySet<ModelItem> };
-
-type Named = { item: ModelItem; ref: { environmentId: string; id: string }; isFound: boolean; label: string };
 
 /** Runs a step on the library, tells the model, and holds the answers against it. Undefined: there was nothing to do it to. */
 export async function perform(world: World, operation: Operation): Promise<Step | undefined> {
@@ -246,98 +245,7 @@ export async function perform(world: World, operation: Operation): Promise<Step 
   }
 }
 
-const nameOf = (item: ModelItem): string => item.name;
-const names = (items: readonly ModelItem[]): string => items.map(nameOf).join(', ') || 'none';
-const byClaimOrder = (a: ModelItem, b: ModelItem): number => b.priority - a.priority || Number(a.seq) - Number(b.seq);
-const itemsOf = (world: World, slot: Slot): ModelItem[] => world.items.filter((item) => item.slot === slot);
-
-function placeOf(world: World, slot: Slot) {
-  const [environment, sessionId = '', kind = 'tool_exec'] = slot.split(/[/ ]/);
-  const environmentId = world.environments[environment === 'B' ? 'B' : 'A'];
-  return { environmentId, sessionId, kind: kind === 'tool_exec' ? kind : 'model_turn' } as const;
-}
-
-/** The targets that exist, with the ids by which the step calls them. */
-function nameAll(world: World, targets: readonly Target[]): Named[] {
-  return targets.flatMap(({ slot, before, oldId, elsewhere }) => {
-    const item = itemsOf(world, slot).at(before ? -2 : -1);
-    const id = oldId ? item?.oldIds.at(-1) : item?.id;
-    if (item === undefined || id === undefined) return [];
-    const { A, B } = world.environments;
-    const environmentId = elsewhere ? (item.environmentId === A ? B : A) : item.environmentId;
-    return {
-      ...{ item, ref: { environmentId, id }, isFound: !oldId && !elsewhere && model.isVisible(item) },
-      label: `${item.name}${oldId ? ' by its old id' : ''}${elsewhere ? ' through the other environment' : ''}`,
-    };
-  });
-}
-
-function tokenOf(item: ModelItem, token: Token): string {
-  const never = '2020-01-01T00:00:00.000000Z';
-  const place = item.tokens.indexOf(item.lastHeartbeat ?? '');
-  switch (token) {
-    case 'NO_HEARTBEAT':
-      return model.NO_HEARTBEAT;
-    case 'current':
-      return item.lastHeartbeat ?? model.NO_HEARTBEAT;
-    case 'replaced':
-      return item.replaced ?? never;
-    case 'stale':
-      return item.tokens[place - 2] ?? never;
-    case 'from before the re-hand-out':
-      return item.lastHeartbeat === null ? (item.tokens.at(-1) ?? never) : (item.tokens[0] ?? never);
-    case 'never given out':
-      return never;
-  }
-}
-
-/** The answered item is the model's; its instants are there exactly when they were reached. */
-function agree(answer: WorkItem, item: ModelItem): void {
-  const { id, seq, state, environmentId, sessionId, kind, metadata, createdAt, lastHeartbeat } = answer;
-  assert.deepEqual(
-    { id, seq, state, environmentId, sessionId, kind, metadata, createdAt, lastHeartbeat },
-    {
-      ...{
-        id: item.id,
-        seq: item.seq,
-        state: item.state,
-        environmentId: item.environmentId,
-        sessionId: item.sessionId,
-      },
-      ...{ kind: item.kind, metadata: item.metadata, createdAt: item.createdAt, lastHeartbeat: item.lastHeartbeat },
-    },
-    `the answer for ${item.name}`,
-  );
-  assert.equal(answer.startedAt !== null, item.started, `${item.name} was started`);
-  if (item.state === 'queued') assert.equal(answer.acknowledgedAt, null, `${item.name} was not acked`);
-  if (item.state === 'starting' || item.started) assert(answer.acknowledgedAt, `${item.name} was acked`);
-  assert.equal(answer.stoppedAt !== null, item.state === 'stopped', `${item.name} was stopped`);
-  if (item.state === 'stopping') assert(answer.stopRequestedAt, `${item.name} was asked to stop`);
-}
-
-function checkNotFound(answer: unknown, { ref, item }: Named): string {
-  assert(answer instanceof QueueError, 'a refusal');
-  assert.equal(answer.code, 'not_found');
-  const superseded = item.oldIds.includes(ref.id) && ref.environmentId === item.environmentId;
-  assert.equal(
-    answer.message.includes('new id'),
-    superseded,
-    'the message tells whether the item was handed out again',
-  );
-  return answer.code;
-}
-
 function asRefusal(error: unknown): QueueError {
   if (error instanceof QueueError) return error;
   throw error;
 }
-
-/** What is out of the ordinary, for the history. */
-const detail = (values: Readonly<Record<string, unknown>>): string =>
-  Object.entries(values)
-    .filter(([, value]) => value !== undefined && value !== false && value !== 0)
-    .map(([name, value]) => (value === true ? ` ${name}` : ` ${name}=${value}`))
-    .join('');
-
-const pairs = (named: readonly Named[], results: readonly string[]): string =>
-  named.map(({ label }, n) => `${label} → ${results[n]}`).join('; ');

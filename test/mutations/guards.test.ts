@@ -112,6 +112,16 @@ t.test('a worker seen in an environment that does not exist is passed over, its 
   t.same(seen, [{ env: environmentId, worker: 'found' }]);
 });
 
+t.test('a session that is live in two environments is covered, in each, by its own item', async (t) => {
+  const { database, environmentId } = await newPlace(t);
+  const { id: elsewhere } = await createEnvironment(database, { name: 'elsewhere', type: 'self_hosted' });
+  for (const id of [environmentId, elsewhere]) await enqueue(database, { environmentId: id, sessionId: 'session' });
+  for (const id of [environmentId, elsewhere]) {
+    const covered = await enqueue(database, { environmentId: id, sessionId: 'session' });
+    t.match(covered, { created: false, item: { environmentId: id } });
+  }
+});
+
 for (const unseen of [true, false]) {
   const outcome = unseen ? 'undoes the hand-out' : 'ends the reservation and nothing else';
   t.test(`a put-back (unseen ${unseen}) ${outcome}`, async (t) => {
