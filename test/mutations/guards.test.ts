@@ -7,7 +7,7 @@ import { poll } from '../../src/queue/poll.ts';
 import { putBack } from '../../src/queue/put-back.ts';
 import { recordSightings } from '../../src/queue/sightings.ts';
 import { sweep } from '../../src/queue/sweep.ts';
-import { rowOf, testDatabase } from '../support/harness.ts';
+import { rowOf, testClient, testDatabase, until } from '../support/harness.ts';
 import { hold, holdRow } from '../support/interleave.ts';
 
 /** What the mutation check found that no other suite would have missed, on the verbs themselves. */
@@ -120,6 +120,23 @@ t.test('a session that is live in two environments is covered, in each, by its o
     const covered = await enqueue(database, { environmentId: id, sessionId: 'session' });
     t.match(covered, { created: false, item: { environmentId: id } });
   }
+});
+
+t.test('enqueue itself tells other replicas only of a new wire item in a caller transaction', async (t) => {
+  const { database, environmentId } = await newPlace(t);
+  const [caller, listener] = [await testClient(t), await testClient(t)];
+  const told: (string | undefined)[] = [];
+  listener.on('notification', ({ payload }) => told.push(payload));
+  await listener.query(`listen ${database.channel}`);
+  const session = (sessionId: string) => ({ environmentId, sessionId });
+  await enqueue(database, session('without a transaction'));
+  await enqueue(database, session('without a transaction'), caller);
+  await enqueue(database, { ...session('of the process lane'), kind: 'model_turn' }, caller);
+  await listener.query(`select pg_notify($1, 'before')`, [database.channel]);
+  await enqueue(database, session('new, in a transaction'), caller);
+  await listener.query(`select pg_notify($1, 'after')`, [database.channel]);
+  await until('all was told', () => told.includes('after'));
+  t.same(told, ['before', environmentId, 'after']);
 });
 
 for (const unseen of [true, false]) {
