@@ -2,12 +2,18 @@ import { sql } from 'kysely';
 import t, { type Test } from 'tap';
 import { createEnvironment } from '../../src/control/environments.ts';
 import type { Database } from '../../src/db/connect.ts';
+import { ack } from '../../src/queue/ack.ts';
 import { enqueue } from '../../src/queue/enqueue.ts';
+import { only } from '../../src/queue/errors.ts';
+import { heartbeat, NO_HEARTBEAT } from '../../src/queue/heartbeat.ts';
+import type { WorkRef } from '../../src/queue/items.ts';
+import { patchMetadata } from '../../src/queue/metadata.ts';
 import { poll } from '../../src/queue/poll.ts';
 import { putBack } from '../../src/queue/put-back.ts';
 import { recordSightings } from '../../src/queue/sightings.ts';
+import { stop } from '../../src/queue/stop.ts';
 import { sweep } from '../../src/queue/sweep.ts';
-import { rowOf, testClient, testDatabase, until } from '../support/harness.ts';
+import { lapse, rowOf, testClient, testDatabase, until } from '../support/harness.ts';
 import { hold, holdRow } from '../support/interleave.ts';
 
 /** What the mutation check found that no other suite would have missed, on the verbs themselves. */
@@ -111,6 +117,32 @@ t.test('a worker seen in an environment that does not exist is passed over, its 
   );
   t.same(seen, [{ env: environmentId, worker: 'found' }]);
 });
+
+const CALLS: Record<string, (database: Database, ref: WorkRef) => Promise<unknown>> = {
+  ack: async (database, ref) => only(await ack(database, [{ ...ref, startupLeaseSeconds: 60 }])),
+  heartbeat: async (database, ref) =>
+    only(
+      await heartbeat(database, [{ ...ref, expectedLastHeartbeat: NO_HEARTBEAT, ttlSeconds: 60, isRetry: false }], 60),
+    ),
+  stop: async (database, ref) => only(await stop(database, [{ ...ref, force: true, reason: 'worker' }])),
+  'metadata patch': (database, ref) => patchMetadata(database, ref, {}),
+};
+
+for (const [name, call] of Object.entries(CALLS)) {
+  t.test(`a ${name} tells that an id was superseded of that id alone, and in its own environment alone`, async (t) => {
+    const { database, environmentId } = await newPlace(t);
+    const { id: elsewhere } = await createEnvironment(database, { name: 'elsewhere', type: 'self_hosted' });
+    const { item } = await enqueue(database, { environmentId, sessionId: 'session' });
+    const taker = { workerId: null, reclaimOlderThanMs: 60_000 };
+    await poll(database, environmentId, [taker]);
+    await lapse(database, item.id);
+    await poll(database, environmentId, [taker]);
+    const refusal = (id: string, environment: string) => call(database, { id, environmentId: environment });
+    await t.rejects(refusal(item.id, environmentId), { code: 'not_found', message: /handed out again/ });
+    await t.rejects(refusal(item.id, elsewhere), { code: 'not_found', message: /was not found/ });
+    await t.rejects(refusal('work_never', environmentId), { code: 'not_found', message: /was not found/ });
+  });
+}
 
 t.test('a session that is live in two environments is covered, in each, by its own item', async (t) => {
   const { database, environmentId } = await newPlace(t);

@@ -15,4 +15,15 @@ export const JUSTIFIED: readonly Justified[] = [
     reason:
       'reads what was there before the statement: beside a created item only one that was stopped meanwhile, and the created one is answered first',
   },
+  ...(
+    [
+      ['src/queue/ack.ts', 'a.environment_id = wanted.environment_id'],
+      ['src/queue/heartbeat.ts', 'c.environment_id = wanted.environment_id'],
+      ['src/queue/stop.ts', 'c.environment_id = wanted.environment_id'],
+    ] as const
+  ).map(([file, text]) => ({
+    ...{ file, cte: '', text },
+    reason:
+      'joins an answer to who asked: the answer was found in the asked environment, and an id stands once in a set and in the table',
+  })),
 ];
