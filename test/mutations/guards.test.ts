@@ -172,6 +172,25 @@ t.test('enqueue itself tells other replicas only of a new wire item in a caller 
 });
 
 for (const unseen of [true, false]) {
+  t.test(
+    `a put-back (unseen ${unseen}) of an item that was acked and swept back to queued leaves it alone`,
+    async (t) => {
+      const { database, environmentId } = await newPlace(t);
+      const { item } = await enqueue(database, { environmentId, sessionId: 'session' });
+      const taker = { workerId: 'worker', reclaimOlderThanMs: 60_000 };
+      const [handOut] = await poll(database, environmentId, [taker]);
+      only(await ack(database, [{ environmentId, id: item.id, startupLeaseSeconds: 60 }]));
+      await lapse(database, item.id, 10);
+      await sweep(database, RETENTION);
+      const before = await rowOf(database, item.id);
+      t.match(before, { state: 'queued' });
+      t.equal(await putBack(database, handOut?.sessionsToken ?? '', unseen), false);
+      t.same(await rowOf(database, item.id), before);
+      const [again] = await poll(database, environmentId, [taker]);
+      t.not(again?.item.id, item.id, 'who acked knows the id, so it is not given to another');
+    },
+  );
+
   const outcome = unseen ? 'undoes the hand-out' : 'ends the reservation and nothing else';
   t.test(`a put-back (unseen ${unseen}) ${outcome}`, async (t) => {
     const { database, environmentId } = await newPlace(t);
