@@ -48,7 +48,7 @@ export async function sweep(database: Database, { retentionDays }: { retentionDa
       order by w.seq limit ${sql.lit(ROWS_PER_STATEMENT_MAX)} for update of w skip locked
     ), requeued as (
       update ${workItems} w
-      set state = 'queued', lapsed_state = w.state, lease_expires_at = null, lease_ttl_seconds = null,
+      set state = 'queued', lapsed_state = case when w.lapsed_state = 'active' then 'active' else w.state end, lease_expires_at = null, lease_ttl_seconds = null,
         acknowledged_at = null, started_at = null, last_heartbeat = null, replaced_heartbeat = null
       from lapsed l where w.seq = l.seq
       returning w.environment_id

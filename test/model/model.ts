@@ -24,6 +24,8 @@ export type Item<HandOut> = {
   ttlSeconds: number | null;
   /** Was active since it was last put to queued. */
   started: boolean;
+  /** Was active under its present id, also when it was put back to queued since. */
+  wasActive: boolean;
   lastHeartbeat: string | null;
   /** What the stored beat replaced: the value that a marked retry may repeat. */
   replaced: string | null;
@@ -58,7 +60,7 @@ export function isClaimable(item: AnyItem): boolean {
 export function handOut<HandOut>(item: Item<HandOut>, id: string, by: HandOut, reservationSeconds: number): void {
   if (item.known) item.oldIds.push(item.id);
   requeue(item);
-  Object.assign(item, { id, known: true, reservedBy: by, leaseSeconds: reservationSeconds });
+  Object.assign(item, { id, known: true, wasActive: false, reservedBy: by, leaseSeconds: reservationSeconds });
 }
 
 export function requeue(item: AnyItem): void {
@@ -104,7 +106,7 @@ export function judgeHeartbeat(item: AnyItem, expected: string, isRetry: boolean
     case 'stopping':
       return 'over';
     case 'stopped':
-      return item.started ? 'over' : 'refused';
+      return item.wasActive ? 'over' : 'refused';
   }
 }
 
@@ -115,7 +117,7 @@ export function beat(item: AnyItem, token: string, ttlSeconds: number): void {
 }
 
 export function extend(item: AnyItem, ttlSeconds: number): void {
-  Object.assign(item, { state: 'active', started: true, leaseSeconds: ttlSeconds, ttlSeconds });
+  Object.assign(item, { state: 'active', started: true, wasActive: true, leaseSeconds: ttlSeconds, ttlSeconds });
 }
 
 export function stop(item: AnyItem, force: boolean): 'stopping' | 'stopped' | 'conflict' {

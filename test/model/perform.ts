@@ -33,7 +33,7 @@ export async function perform(world: World, operation: Operation): Promise<Step 
         item = {
           ...{ name: slot + "'".repeat(before.length), slot, environmentId, sessionId, kind, priority, seq, createdAt },
           ...{ due: !postponed, state: 'queued', id, oldIds: [], known: false, reservedBy: null, leaseSeconds: null },
-          ...{ ttlSeconds: null, started: false, lastHeartbeat: null, replaced: null, metadata: {} },
+          ...{ ttlSeconds: null, started: false, wasActive: false, lastHeartbeat: null, replaced: null, metadata: {} },
           ...{ handOuts: [], tokens: [] },
         };
         world.items.push(item);

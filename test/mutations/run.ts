@@ -11,7 +11,7 @@ import { type Guard, mutate, scan } from './scanner.ts';
  * `npm run test:mutations [-- src/queue/poll.ts test/races/*.ts …]`: takes each guard out of the wire verbs' statements in turn, in a copy of
  * the tree, and wants a test to notice. Exits 1 when one does not. Add a file here when it writes for a wire verb.
  */
-const FILES = ['enqueue', 'poll', 'ack', 'heartbeat', 'stop', 'metadata', 'put-back', 'sweep', 'sightings'].map(
+const FILES = ['enqueue', 'poll', 'ack', 'heartbeat', 'stop', 'sets', 'metadata', 'put-back', 'sweep', 'sightings'].map(
   (verb) => `src/queue/${verb}.ts`,
 );
 const AT_ONCE = 2;
