@@ -1,6 +1,6 @@
 import { chmodSync, closeSync, fsyncSync, openSync, renameSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { issueKey, mintApiKey, mintEnvironmentKey } from './control/credentials.ts';
+import { hasApiKey, issueKey, mintApiKey, mintEnvironmentKey } from './control/credentials.ts';
 import { createEnvironment } from './control/environments.ts';
 import { type Database, IN_MEMORY } from './db/connect.ts';
 
@@ -18,12 +18,9 @@ export type FirstKeys = { environmentId: string; environmentKey: string; apiKey:
  */
 export async function prepareFirstStart(database: Database, dataDir: string): Promise<FirstKeys | undefined> {
   if (database.engine !== 'pglite') return undefined;
-  const { kysely } = database;
-  const apiKeys = kysely.selectFrom('credentials').select('id').where('environment_id', 'is', null);
-  const [done] = await database.rows(apiKeys.limit(1));
-  if (done !== undefined) return undefined;
+  if (await hasApiKey(database)) return undefined;
 
-  const live = kysely.selectFrom('environments').select('id').where('archived_at', 'is', null);
+  const live = database.kysely.selectFrom('environments').select('id').where('archived_at', 'is', null);
   const [orphan] = await database.rows(live.where('name', '=', FIRST_ENVIRONMENT));
   const { id: environmentId } =
     orphan ?? (await createEnvironment(database, { name: FIRST_ENVIRONMENT, type: 'self_hosted' }));
@@ -64,12 +61,12 @@ export ANTHROPIC_ENVIRONMENT_ID=${environmentId}
 export ANTHROPIC_ENVIRONMENT_KEY=${environmentKey}
 
 # put work in
-curl -sS "$LEASEHOLD_URL/control/v1/environments/$ANTHROPIC_ENVIRONMENT_ID/work" \\
+curl -sS -w '\\n' "$LEASEHOLD_URL/control/v1/environments/$ANTHROPIC_ENVIRONMENT_ID/work" \\
   -H "x-api-key: $LEASEHOLD_API_KEY" -H 'content-type: application/json' \\
   -d '{"data":{"type":"session","id":"session-1"}}'
 
-# take it out, as a worker would
-curl -sS "$LEASEHOLD_URL/v1/environments/$ANTHROPIC_ENVIRONMENT_ID/work/poll?block_ms=999" \\
+# take it out, as a worker would: it is then reserved for 5 s
+curl -sS -w '\\n' "$LEASEHOLD_URL/v1/environments/$ANTHROPIC_ENVIRONMENT_ID/work/poll?block_ms=999" \\
   -H "Authorization: Bearer $ANTHROPIC_ENVIRONMENT_KEY" -H 'Anthropic-Worker-ID: curl'
 `;
 }

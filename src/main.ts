@@ -2,9 +2,10 @@ import { once } from 'node:events';
 import { type Logger, pino } from 'pino';
 import pretty from 'pino-pretty';
 import { type Config, ConfigError, readConfig } from './config.ts';
-import { createCallers } from './control/credentials.ts';
+import { createCallers, hasApiKey } from './control/credentials.ts';
 import { createQueue } from './create-queue.ts';
 import { openDatabase } from './db/connect.ts';
+import { DatabaseUnavailable } from './db/failures.ts';
 import { migrate } from './db/migrate.ts';
 import { firstStartText, prepareFirstStart } from './first-start.ts';
 import { buildApp } from './http/app.ts';
@@ -56,6 +57,9 @@ async function serve(config: Config, log: Logger): Promise<void> {
         unregister();
       });
     }
+    if (config.operatorKey === undefined && firstKeys === undefined && !(await hasApiKey(database))) {
+      log.warn('there is no API key yet: start with LEASEHOLD_API_KEY to make an environment and its keys');
+    }
     if (firstKeys !== undefined)
       process.stdout.write(firstStartText(config.publicUrl ?? address, config.dataDir, firstKeys));
 
@@ -94,10 +98,19 @@ function main(): Promise<void> | undefined {
   );
   return serve(config, log)
     .catch((error: unknown) => {
-      log.fatal({ err: error }, error instanceof Error ? error.message : 'could not run');
+      log.fatal({ err: error }, `could not run: ${reasonOf(error)}`);
       process.exitCode = 1;
     })
     .finally(() => process.exit()); // all is closed, but for a collector that does not answer: its socket is not waited for
+}
+
+/** What an operator can act on: the innermost cause, and the variable that it is about. */
+function reasonOf(error: unknown): string {
+  if (error instanceof DatabaseUnavailable) return `DATABASE_URL: ${reasonOf(error.cause)}`;
+  if (!(error instanceof Error)) return String(error);
+  const code = 'code' in error ? String(error.code) : '';
+  const about = code === 'EADDRINUSE' || code === 'EACCES' ? 'HOST, PORT: ' : '';
+  return `${about}${error.message || code}`;
 }
 
 await main();

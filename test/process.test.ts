@@ -28,6 +28,12 @@ t.test('on Postgres nothing is created unasked, and the operator key works', asy
   const elsewhere = 'operator-key-of-no-process-at-all';
   t.equal((await request(`${server.url}/v1/environments/${created.json.id}`, elsewhere)).status, 401);
   t.notMatch(server.output(), /^export /m, 'no block is printed');
+  t.notMatch(server.output(), /there is no API key/);
+});
+
+t.test('a server that nobody could administer says so', async (t) => {
+  const server = await startMain(t, { DATABASE_URL: await freshDatabase(t) });
+  await until('the warning', () => server.log().some(({ msg }) => /there is no API key yet/.test(String(msg))));
 });
 
 t.test('two processes that start at once on one empty database both come up', async (t) => {
@@ -92,8 +98,17 @@ t.test('what keeps the server from starting is said in one clear line, with exit
   const taken = typeof address === 'object' ? `${address?.port}` : '';
   const nowhere = `postgres://user:hunter2@127.0.0.1:${await freePort()}/db`;
   const cells: [what: string, variables: Record<string, string>, said: RegExp][] = [
-    ['port in use', { DATABASE_URL: await freshDatabase(t), PORT: taken }, new RegExp(`EADDRINUSE.*:${taken}`)],
-    ['database unreachable', { DATABASE_URL: nowhere }, /the database did not answer.*ECONNREFUSED/s],
+    [
+      'port in use',
+      { DATABASE_URL: await freshDatabase(t), PORT: taken },
+      new RegExp(`could not run: HOST, PORT: .*EADDRINUSE.*:${taken}`),
+    ],
+    [
+      'a folder that cannot be',
+      { DATA_DIR: '/proc/nothing/here' },
+      /could not run: DATA_DIR \/proc\/nothing\/here cannot be used/,
+    ],
+    ['database unreachable', { DATABASE_URL: nowhere }, /could not run: DATABASE_URL: .*ECONNREFUSED/],
   ];
   for (const [what, variables, said] of cells) {
     const main = runMain(t, variables);

@@ -22,7 +22,7 @@ function block(info: string, containing = ''): string {
 }
 
 const inNode = (code: string, env: NodeJS.ProcessEnv) =>
-  run(process.execPath, ['--input-type=module-typescript', '-e', code], { cwd: root, env, timeout: 30_000 });
+  run(process.execPath, ['--input-type=module', '-e', code], { cwd: root, env, timeout: 30_000 });
 
 t.test('the start command, its pasted block and the SDK example work as the README says', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-readme-'));
@@ -47,19 +47,52 @@ t.test('the start command, its pasted block and the SDK example work as the READ
   const enqueued = await run('sh', ['-c', [...exports, enqueue].join('\n')]);
   t.match(JSON.parse(enqueued.stdout), { state: 'queued', data: { id: 'session-1' } });
   const env = Object.fromEntries(exports.map((line) => line.slice('export '.length).split('=', 2) as [string, string]));
-  const worked = await inNode(block('ts worker'), env);
+  const worked = await inNode(block('js worker'), env);
   t.match(worked.stdout, 'working on session-1\n');
-
-  const made = await run('sh', ['-c', [...exports, block('sh operator')].join('\n')]);
-  t.match(JSON.parse(made.stdout), { type: 'environment', name: 'production', config: { type: 'self_hosted' } });
   t.equal(await end(server), 0, 'SIGTERM ends it cleanly');
+});
+
+t.test('the commands for Postgres make an environment, a key and work', async (t) => {
+  const url = new URL(databaseUrl());
+  url.pathname = `/${await freshDatabase(t)}`;
+  const apiKey = /LEASEHOLD_API_KEY=(\S+)/.exec(block('sh postgres'))?.[1];
+  const command = block('sh postgres').replace(/DATABASE_URL=\S+/, `DATABASE_URL='${url.href}' PORT=0`);
+  const server = spawn('sh', ['-c', command.replace('npm start', 'exec npm start')], {
+    cwd: root,
+    env: { PATH: process.env.PATH, HOME: tmpdir() },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  t.teardown(() => end(server));
+  let log = '';
+  server.stdout.on('data', (chunk) => {
+    log += chunk;
+  });
+  const address = () => /listening on (http:[^"]+)/.exec(log)?.[1];
+  await until('the server to listen', () => address() !== undefined, 60_000);
+
+  const [exported = '', make = '', ...rest] = block('sh operator')
+    .replace('http://127.0.0.1:8080', `${address()}`)
+    .split('\n\n');
+  t.match(exported, `LEASEHOLD_API_KEY=${apiKey}`);
+  const [create = '', keep = ''] = make.split('\nexport ');
+  const environment = JSON.parse((await run('sh', ['-c', `${exported}\n${create}`])).stdout);
+  t.match(environment, { type: 'environment', name: 'production', config: { type: 'self_hosted' } });
+  const kept = `export ${keep.replace('env_...', environment.id)}`;
+  const { stdout } = await run('sh', ['-c', [exported, kept, ...rest].join('\n')]);
+  const [key, work] = stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+  t.match(key, { name: 'workers', key: /^lhe_/ });
+  t.match(work, { type: 'work', state: 'queued', data: { id: 'session-2' } });
+  t.equal(await end(server), 0);
 });
 
 t.test('the library example runs against a real Postgres', async (t) => {
   const name = await freshDatabase(t);
   const url = new URL(databaseUrl());
   url.pathname = `/${name}`;
-  const { stdout } = await inNode(block('ts library'), { DATABASE_URL: url.href });
+  const { stdout } = await inNode(block('js library'), { DATABASE_URL: url.href });
   t.equal(stdout, 'handed out session-1\n');
 });
 

@@ -54,6 +54,12 @@ export async function issueKey(
   return { id: row.id, name, key: minted, expiresAt: row.expiresAt };
 }
 
+/** True when somebody can administer this deployment without a key of the process's own. */
+export async function hasApiKey(database: Database): Promise<boolean> {
+  const apiKeys = database.kysely.selectFrom('credentials').select('id').where('environment_id', 'is', null);
+  return (await database.rows(apiKeys.limit(1))).length > 0;
+}
+
 /** How long a key that was found valid is trusted without asking again: revocation and expiry act within this time. */
 const KEY_TRUSTED_MS = 1_000;
 const CACHED_MAX = 20_000;

@@ -1,5 +1,5 @@
-import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
 
 /**
  * Keeps a second process out of a PGlite folder: two would ruin it. The lock is a file with our process id; one
@@ -10,7 +10,7 @@ export function lockFolder(folder: string): () => void {
   const path = join(folder, 'leasehold.pid');
   const draft = `${path}.${process.pid}`;
   try {
-    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    makeFolder(resolve(folder));
     writeFileSync(draft, `${process.pid}\n`, { mode: 0o600 });
   } catch (error) {
     throw new Error(`DATA_DIR ${folder} cannot be used: ${error instanceof Error ? error.message : error}`);
@@ -27,6 +27,13 @@ export function lockFolder(folder: string): () => void {
     rmSync(draft, { force: true });
   }
   return () => rmSync(path, { force: true });
+}
+
+/** One folder at a time: Node's recursive mkdir never returns where a parent can hold no folders (under /proc, say). */
+function makeFolder(folder: string): void {
+  if (existsSync(folder)) return;
+  makeFolder(dirname(folder));
+  mkdirSync(folder, { mode: 0o700 });
 }
 
 function hasLinked(draft: string, path: string): boolean {

@@ -4,6 +4,9 @@ import { MIGRATIONS } from '../../migrations/index.ts';
 import type { Database } from './connect.ts';
 
 const TABLE = 'migrations';
+/** How often a replica waits for another one's migration, a lock timeout each: a minute in all. */
+const TURNS_MAX = 12;
+const LOCK_TIMEOUT = '55P03';
 
 /** Brings the schema to this version. Replicas that start together take turns (Kysely's advisory lock). */
 export async function migrate(database: Database): Promise<void> {
@@ -21,8 +24,12 @@ export async function migrate(database: Database): Promise<void> {
     migrationLockTableName: `${TABLE}_lock`,
     migrationTableSchema: database.schema,
   });
-  const { error } = await migrator.migrateToLatest();
-  if (error !== undefined) throw error;
+  for (let turns = TURNS_MAX; ; turns--) {
+    const { error } = await migrator.migrateToLatest();
+    if (error === undefined) return;
+    const isWaiting = error instanceof Error && 'code' in error && error.code === LOCK_TIMEOUT;
+    if (!isWaiting || turns === 1) throw error;
+  }
 }
 
 /**
