@@ -20,7 +20,7 @@ export const missingColumns = ({ workItems, handOuts }: TableNames, locking: Loc
   const where = (alias: string, id: string) => sql`${sql.ref(`${alias}.${id}`)} = wanted.id
     and ${sql.ref(`${alias}.environment_id`)} = wanted.environment_id`;
   return sql`wanted.id as asked, exists (select from ${handOuts} h where ${where('h', 'work_id')}) as superseded,
-    ${locking === 'skip' ? sql`exists (select from ${workItems} w where ${where('w', 'id')} and w.lane = 'wire')` : sql`false`} as held`;
+    ${locking === 'skip' ? sql`exists (select from ${workItems} w where ${where('w', 'id')})` : sql`false`} as held`;
 };
 
 export const missing = ({ asked, superseded, held }: Missing): QueueError | typeof HELD =>

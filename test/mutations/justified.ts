@@ -28,10 +28,12 @@ export const JUSTIFIED: readonly Justified[] = [
     text: "w.state = 'stopped'",
     reason: 'names the partial index: a row has a stopped_at when it is stopped, and only then',
   },
-  ...["${where('w', 'id')}", "w.lane = 'wire'"].map((text) => ({
-    ...{ file: 'src/queue/sets.ts', cte: '', text },
+  {
+    file: 'src/queue/sets.ts',
+    cte: '',
+    text: "${where('w', 'id')}",
     reason: 'decides only whether an id that was not found is asked for once more, alone; that answer counts',
-  })),
+  },
   ...(
     [
       ['src/queue/ack.ts', 'a.environment_id = wanted.environment_id'],
