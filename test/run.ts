@@ -20,6 +20,6 @@ const status = await new Promise<number>((resolve) => child.once('exit', (code) 
 await postgres?.stop();
 
 const counts = /^# \{ total: \d+, pass: (\d+)(?:, fail: (\d+))?/m.exec(readFileSync(output, 'utf8'));
-console.log(`${counts?.[1] ?? 0} passed, ${counts?.[2] ?? 0} failed`);
+console.log(`\n${counts?.[1] ?? 0} passed, ${counts?.[2] ?? 0} failed`);
 rmSync(dirname(output), { recursive: true, force: true });
 process.exitCode = status;
