@@ -80,10 +80,11 @@ export async function openDatabase(options: DatabaseOptions): Promise<Database> 
     channel,
     listen: (handlers) => engine.listen(channel, handlers),
     async rows<Row>(statement: Statement<Row>, transaction?: CallerTransaction): Promise<Row[]> {
-      const compiled = statement.compile(kysely);
+      // Of ours, only a builder's statement leaves names to be qualified, and it brings the plugin that does it.
+      const compiled = statement.compile(engine.kysely);
       if (transaction === undefined) {
         try {
-          return (await kysely.executeQuery(compiled)).rows;
+          return (await engine.kysely.executeQuery(compiled)).rows;
         } catch (error) {
           if (!isUnavailable(error)) throw error;
           throw new DatabaseUnavailable(error);

@@ -35,17 +35,16 @@ export function registerAuth(app: FastifyInstance, callers: Callers): void {
 
 async function authorise(request: FastifyRequest, access: Access, callers: Callers): Promise<Caller> {
   const caller = await identify(request, callers);
-  const refused = new HttpError('forbidden', 'this credential does not authorise this call');
   if (caller === undefined) throw unauthenticated();
   if (caller.kind === 'api') return caller;
   const { environment_id: environmentId, work_id: workId } = request.params as Record<string, string | undefined>;
   if (caller.kind === 'session') {
     if (access === 'item' && caller.environmentId === environmentId && caller.workId === workId) return caller;
-    throw refused;
+    throw forbidden();
   }
   // Not for this environment: no different from unknown (contract §2, D).
   if (environmentId !== undefined && caller.environmentId !== environmentId) throw unauthenticated();
-  if (access === 'operator') throw refused;
+  if (access === 'operator') throw forbidden();
   return caller;
 }
 
@@ -59,6 +58,8 @@ async function identify({ headers }: FastifyRequest, callers: Callers): Promise<
   }
   return undefined;
 }
+
+const forbidden = () => new HttpError('forbidden', 'this credential does not authorise this call');
 
 const unauthenticated = () =>
   new HttpError('unauthenticated', 'the credential is missing, unknown, expired, revoked or for another environment');
