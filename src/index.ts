@@ -1,9 +1,17 @@
 /** The library's door: the queue without HTTP (design §2). */
 
+export {
+  archiveEnvironment,
+  deleteEnvironment,
+  type EnvironmentChange,
+  updateEnvironment,
+} from './control/change-environment.ts';
 export { type IssuedKey, issueKey } from './control/credentials.ts';
 export {
   createEnvironment,
   type Environment,
+  type EnvironmentPage,
+  listEnvironments,
   type NewEnvironment,
   retrieveEnvironment,
 } from './control/environments.ts';

@@ -26,3 +26,9 @@ export function isUnavailable(error: unknown): boolean {
   const code = 'code' in error && typeof error.code === 'string' ? error.code : '';
   return TRANSIENT_SQLSTATE.test(code) || TRANSIENT_ERRNO.test(code) || TRANSIENT_MESSAGE.test(error.message);
 }
+
+const hasCode = (error: unknown, code: string): boolean =>
+  error instanceof Error && 'code' in error && error.code === code;
+
+export const isUniqueViolation = (error: unknown): boolean => hasCode(error, '23505');
+export const isForeignKeyViolation = (error: unknown): boolean => hasCode(error, '23503');

@@ -20,6 +20,8 @@ type Kind = { readonly status: number; readonly type: string; readonly headers?:
 const KINDS = {
   invalid_request: { status: 400, type: 'invalid_request_error' },
   invalid_metadata: { status: 400, type: 'invalid_request_error' },
+  environment_archived: { status: 400, type: 'invalid_request_error' },
+  invalid_config_type_change: { status: 400, type: 'invalid_request_error' },
   unauthenticated: { status: 401, type: 'authentication_error' },
   forbidden: { status: 403, type: 'permission_error' },
   not_found: { status: 404, type: 'not_found_error' },
@@ -31,6 +33,13 @@ const KINDS = {
   internal: { status: 500, type: 'api_error' },
   unavailable: { status: 503, type: 'overloaded_error', headers: { 'retry-after': '1' } },
 } as const satisfies Record<QueueErrorCode | HttpErrorCode, Kind>;
+
+/** The official clients tell these by `details.error_code`. */
+const CODES_TOLD: ReadonlySet<QueueErrorCode> = new Set([
+  'environment_not_found',
+  'environment_archived',
+  'invalid_config_type_change',
+]);
 
 export const ERROR_STATUSES = [...new Set(Object.values(KINDS).map((kind) => kind.status))];
 
@@ -67,7 +76,7 @@ type Refusal = { code: QueueErrorCode | HttpErrorCode; message: string; details?
 
 function toRefusal(error: unknown): Refusal {
   if (error instanceof QueueError) {
-    const details = error.code === 'environment_not_found' ? { error_code: error.code } : error.details;
+    const details = CODES_TOLD.has(error.code) ? { error_code: error.code } : error.details;
     return { code: error.code, message: error.message, ...(details === undefined ? {} : { details }) };
   }
   if (error instanceof DatabaseUnavailable) return { code: error.code, message: error.message };

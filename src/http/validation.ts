@@ -63,7 +63,7 @@ const refuse = (message: string): QueueError => new QueueError('invalid_request'
 const INTEGER = /^(0|[1-9]\d*)$/;
 
 /**
- * Only declared parameters, and integers from plain decimal digits: `1e2`, ` 5 ` and `0x10` stay the text they are. What is
+ * Only declared parameters, booleans from `true` and `false`, and integers from plain decimal digits: `1e2`, ` 5 ` and `0x10` stay the text they are. What is
  * larger than an exact number is one all the same: some parameters are clamped, not limited.
  */
 function parseQuery(schema: Node, query: unknown): Record<string, unknown> {
@@ -72,10 +72,13 @@ function parseQuery(schema: Node, query: unknown): Record<string, unknown> {
   for (const [name, rule] of Object.entries(schema.properties ?? {})) {
     const value = given[name];
     if (value === undefined) continue;
-    parsed[name] =
-      rule.type === 'integer' && typeof value === 'string' && INTEGER.test(value)
-        ? Math.min(Number(value), Number.MAX_SAFE_INTEGER)
-        : value;
+    if (rule.type === 'integer' && typeof value === 'string' && INTEGER.test(value)) {
+      parsed[name] = Math.min(Number(value), Number.MAX_SAFE_INTEGER);
+    } else if (rule.type === 'boolean' && (value === 'true' || value === 'false')) {
+      parsed[name] = value === 'true';
+    } else {
+      parsed[name] = value;
+    }
   }
   return parsed;
 }

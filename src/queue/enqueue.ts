@@ -45,7 +45,8 @@ const HEADER_TEXT = /^[\x20-\x7e]{1,512}$/;
  * Puts work in, once while it is live: unique by (environment, session, kind) over queued, starting and active (contract §4).
  * With `transaction` the row and its notification commit with the caller's own writes, and the statement's own failures
  * (a serialisation failure, say) come out as they are.
- * Refuses: invalid_request, invalid_metadata, environment_not_found.
+ * An archived environment takes no new work; what a live item covers is not new.
+ * Refuses: invalid_request, invalid_metadata, environment_not_found, environment_archived.
  */
 export async function enqueue(
   database: Database,
@@ -55,9 +56,9 @@ export async function enqueue(
   check(request);
   const { workItems, environments } = database.names;
   const { environmentId, sessionId, kind = 'tool_exec' } = request;
-  const statement = sql<Partial<ItemRow> & { found: Truth; created: Truth; lane: 'wire' | 'process' }>`
+  const statement = sql<Partial<ItemRow> & { found: Truth; archived: Truth; created: Truth; lane: 'wire' | 'process' }>`
     with place as materialized (
-      select e.id, case when ${kind} = 'tool_exec' and e.type = 'self_hosted' then 'wire' else 'process' end as lane
+      select e.id, e.archived_at, case when ${kind} = 'tool_exec' and e.type = 'self_hosted' then 'wire' else 'process' end as lane
       from ${environments} e where e.id = ${environmentId}
     ), created as (
       insert into ${workItems} (id, environment_id, session_id, kind, lane, state, priority, not_before, metadata,
@@ -65,7 +66,7 @@ export async function enqueue(
       select ${mintId('work')}, p.id, ${sessionId}, ${kind}, p.lane, 'queued', ${request.priority ?? 0}::smallint,
         ${request.notBefore ?? null}::timestamptz, ${JSON.stringify(request.metadata ?? {})}::jsonb,
         ${request.traceContext?.traceparent ?? null}, ${request.traceContext?.tracestate ?? null}, clock_timestamp()
-      from place p
+      from place p where p.archived_at is null
       on conflict (environment_id, session_id, kind) where state in ('queued', 'starting', 'active') do nothing
       returning ${itemSource('work_items')}, lane, true as created
     ), covering as (
@@ -76,7 +77,8 @@ export async function enqueue(
       select ${itemSource('c')}, c.lane, c.created from created c
       union all select ${itemSource('v')}, v.lane, v.created from covering v
     )
-    select exists (select from place)::text as found, a.created::text as created, a.lane, ${itemAnswer('a')},
+    select exists (select from place)::text as found,
+      exists (select from place p where p.archived_at is not null)::text as archived, a.created::text as created, a.lane, ${itemAnswer('a')},
       case when ${transaction !== undefined} and a.created and a.lane = 'wire'
         then pg_notify(${database.channel}, ${environmentId})::text end as told
     from (select 1) one left join answer a on true`;
@@ -85,6 +87,9 @@ export async function enqueue(
     const [row] = await database.rows(statement, transaction);
     if (row?.found !== 'true')
       throw new QueueError('environment_not_found', `environment ${environmentId} was not found`);
+    if (row.archived === 'true' && !isItem(row)) {
+      throw new QueueError('environment_archived', `environment ${environmentId} is archived: it takes no new work`);
+    }
     if (isItem(row)) return { created: row.created === 'true', lane: row.lane, item: toWorkItem(row) };
   }
   throw new QueueError('unavailable', `the session's slot changed hands ${ATTEMPTS_MAX} times, try again`);

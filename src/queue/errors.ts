@@ -4,6 +4,8 @@ export type QueueErrorCode =
   | 'invalid_metadata'
   | 'not_found'
   | 'environment_not_found'
+  | 'environment_archived'
+  | 'invalid_config_type_change'
   | 'conflict'
   | 'precondition_failed'
   | 'unavailable';

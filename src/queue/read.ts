@@ -1,8 +1,9 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
+import { parseCursor, toPage } from './cursor.ts';
 import { QueueError } from './errors.ts';
 import { type ItemRow, itemAnswer, itemSource, notFound, toWorkItem, type WorkItem, type WorkRef } from './items.ts';
-import { checkInteger, isInstant, LIMITS } from './limits.ts';
+import { checkInteger, LIMITS } from './limits.ts';
 
 /** One item by its present id. Refuses: not_found. */
 export async function retrieve(database: Database, { environmentId, id }: WorkRef): Promise<WorkItem> {
@@ -29,33 +30,19 @@ export async function list(
 ): Promise<WorkPage> {
   checkInteger('limit', limit, 1, LIMITS.pageItems);
   const { workItems, environments } = database.names;
-  const after = page === undefined ? undefined : parseCursor(page);
+  const after = page === undefined ? undefined : parseCursor(page, SEQ);
   const rows = await database.rows(sql<{ found: boolean; id: string | null } & Omit<ItemRow, 'id'>>`
     select exists (select from ${environments} e where e.id = ${environmentId}) as found, ${itemAnswer('w')}
     from (select 1) one left join lateral (
       select ${itemSource('w')} from ${workItems} w
       where w.environment_id = ${environmentId} and w.lane = 'wire'
-        ${after === undefined ? sql`` : sql`and (w.created_at, w.seq) < (${after.createdAt}::timestamptz, ${after.seq}::bigint)`}
+        ${after === undefined ? sql`` : sql`and (w.created_at, w.seq) < (${after.createdAt}::timestamptz, ${after.key}::bigint)`}
       order by w.created_at desc, w.seq desc limit ${limit + 1}
     ) w on true
     order by w.created_at desc, w.seq desc`);
   if (!rows[0]?.found) throw new QueueError('environment_not_found', `environment ${environmentId} was not found`);
   const items = rows.flatMap((row) => (row.id === null ? [] : [toWorkItem({ ...row, id: row.id })]));
-  const more = items.length > limit;
-  if (more) items.pop();
-  const last = items.at(-1);
-  return { items, nextPage: more && last !== undefined ? toCursor(last) : null };
+  return toPage(items, limit, ({ createdAt, seq }) => ({ createdAt, key: seq }));
 }
 
-const toCursor = (item: WorkItem): string => Buffer.from(`${item.createdAt} ${item.seq}`).toString('base64url');
-
-const CURSOR = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) ([1-9]\d{0,17})$/;
-
-function parseCursor(page: string): { createdAt: string; seq: string } {
-  const [cursor, createdAt, seq] = CURSOR.exec(Buffer.from(page, 'base64url').toString('latin1')) ?? [];
-  const isOurs = cursor !== undefined && Buffer.from(cursor).toString('base64url') === page;
-  if (!isOurs || createdAt === undefined || seq === undefined || !isInstant(createdAt)) {
-    throw new QueueError('invalid_request', 'page must be the next_page of an earlier answer');
-  }
-  return { createdAt, seq };
-}
+const SEQ = /^[1-9]\d{0,17}$/;

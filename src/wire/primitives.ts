@@ -9,7 +9,7 @@ export const Instant = Type.String({
 
 /** `type: [x, "null"]`: OpenAPI 3.1's way, and fast to serialise. */
 export const Nullable = <T>(schema: TSchema & { type?: unknown }, options: object = {}) =>
-  Type.Unsafe<T | null>({ ...schema, ...options, type: [schema.type, 'null'] });
+  Type.Unsafe<T | null>({ ...schema, ...options, type: [...new Set([schema.type, 'null'].flat())] });
 
 /** A schema of the document's components, by its name. */
 export function Component<Schema extends TSchema>(schema: Schema) {

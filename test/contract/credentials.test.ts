@@ -14,7 +14,7 @@ const REFUSED = everywhere(401);
 const MATRIX: Readonly<Record<string, (route: Route) => Verdict>> = {
   'the environment key': ({ access }) => (access === 'operator' ? 403 : 'in'),
   // Without an environment in the path it is like the key above: known, but not for this call.
-  "another environment's key": (route) => (route.name === 'create environment' ? 403 : 401),
+  "another environment's key": (route) => (/^(create|list) environment/.test(route.name) ? 403 : 401),
   "the item's sessions token": ({ access }) => (access === 'item' ? 'in' : 403),
   "another item's sessions token": everywhere(403),
   'the sessions token of a superseded hand-out': everywhere(403),

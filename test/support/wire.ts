@@ -88,7 +88,7 @@ export type Place = { environmentId: string; workId: string };
 /** A route of the contract: what to send to it, what it answers, and whom §2 lets in. */
 export type Route = {
   readonly name: string;
-  readonly method: 'GET' | 'POST';
+  readonly method: 'GET' | 'POST' | 'DELETE';
   path(place: Place): string;
   readonly body?: () => unknown;
   readonly access: 'item' | 'environment' | 'operator';
@@ -101,6 +101,7 @@ const control = (place: Place) => `/control/v1/environments/${place.environmentI
 let names = 0;
 const fresh = (what: string) => `${what} ${process.pid} ${names++}`;
 
+/** All but archiving, after which the others would not do what they do. */
 export const ROUTES: readonly Route[] = [
   { name: 'poll', method: 'GET', path: (p) => `${work(p)}/poll`, access: 'environment', success: 200 },
   { name: 'ack', method: 'POST', path: (p) => `${item(p)}/ack`, access: 'item', success: 200 },
@@ -137,6 +138,22 @@ export const ROUTES: readonly Route[] = [
     path: (p) => `/v1/environments/${p.environmentId}`,
     access: 'operator',
     success: 200,
+  },
+  {
+    name: 'update environment',
+    method: 'POST',
+    path: (p) => `/v1/environments/${p.environmentId}`,
+    body: () => ({ description: 'changed' }),
+    access: 'operator',
+    success: 200,
+  },
+  { name: 'list environments', method: 'GET', path: () => '/v1/environments', access: 'operator', success: 200 },
+  {
+    name: 'delete environment',
+    method: 'DELETE',
+    path: (p) => `/v1/environments/${p.environmentId}`,
+    access: 'operator',
+    success: 409, // wherever routes are tried there is unfinished work
   },
   {
     name: 'issue key',

@@ -2,6 +2,7 @@ import { createEnvironment } from '../../control/environments.ts';
 import { Environment, EnvironmentBody, toEnvironment } from '../../wire/control.ts';
 import { Component } from '../../wire/primitives.ts';
 import type { App, AppOptions } from '../app.ts';
+import { environmentTypeOf } from './environment-config.ts';
 import { responses } from './responses.ts';
 
 export function createEnvironmentRoute(app: App, { database }: AppOptions): void {
@@ -18,7 +19,7 @@ export function createEnvironmentRoute(app: App, { database }: AppOptions): void
     },
     async handler({ body }) {
       const { name, description = null, metadata = {}, config } = body;
-      const type = config?.type ?? 'self_hosted';
+      const type = environmentTypeOf(config) ?? 'self_hosted';
       return toEnvironment(await createEnvironment(database, { name, description, metadata, type }));
     },
   });

@@ -1,0 +1,136 @@
+import { sql } from 'kysely';
+import type { Database } from '../db/connect.ts';
+import { isForeignKeyViolation, isUniqueViolation } from '../db/failures.ts';
+import { rfc3339 } from '../db/sql.ts';
+import type { EnvironmentType } from '../db/tables.ts';
+import { QueueError } from '../queue/errors.ts';
+import { checkText, invalidMetadata, isStorable, LIMITS, metadataProblems, tooManyPairs } from '../queue/limits.ts';
+import {
+  ENVIRONMENT_COLUMNS,
+  type Environment,
+  type EnvironmentRow,
+  environmentNotFound,
+  nameTaken,
+  toEnvironment,
+} from './environments.ts';
+
+/** What is undefined keeps its value. */
+export type EnvironmentChange = {
+  readonly name?: string | undefined;
+  /** Null clears. */
+  readonly description?: string | null | undefined;
+  /** The type that it has: it cannot be changed. */
+  readonly type?: EnvironmentType | undefined;
+  /** Null or "" deletes a key. */
+  readonly metadata?: Readonly<Record<string, string | null>> | undefined;
+};
+
+/**
+ * Changes an environment, all or nothing. Refuses: environment_not_found, environment_archived, invalid_config_type_change,
+ * conflict when a live environment has the name, invalid_request, invalid_metadata (checked on the merged result).
+ */
+export async function updateEnvironment(
+  database: Database,
+  id: string,
+  change: EnvironmentChange,
+): Promise<Environment> {
+  checkText('id', id, LIMITS.idCharacters);
+  const { name, description, type, metadata = {} } = change;
+  if (name !== undefined) checkText('name', name, LIMITS.nameCharacters);
+  if (description) checkText('description', description, LIMITS.descriptionCharacters);
+  const isDelete = (value: string | null) => value === null || value === '';
+  const pairs = Object.entries(metadata);
+  const deletes = pairs.flatMap(([key, value]) => (isDelete(value) && isStorable(key) ? [key] : []));
+  const sets = Object.fromEntries(pairs.filter(([, value]) => !isDelete(value)));
+  const problems = metadataProblems(sets);
+  if (problems.length > 0) throw invalidMetadata(problems);
+
+  const { environments } = database.names;
+  const statement = sql<Outcome>`
+    with current as materialized (
+      select e.id, e.type, e.archived_at, (e.metadata - ${deletes}::text[]) || ${JSON.stringify(sets)}::jsonb as merged
+      from ${environments} e where e.id = ${id} for update
+    ), counted as materialized (
+      select c.id, c.type, c.archived_at, c.merged, (select count(*) from jsonb_object_keys(c.merged))::integer as pairs
+      from current c
+    ), changed as (
+      update ${environments} e
+      set name = coalesce(${name ?? null}, e.name), metadata = c.merged, updated_at = clock_timestamp(),
+        description = case when ${description !== undefined} then ${description ?? null} else e.description end
+      from counted c
+      where e.id = c.id and c.archived_at is null and c.pairs <= ${LIMITS.metadataPairs}
+        and (${type ?? null}::text is null or c.type = ${type ?? null})
+      returning e.id, e.name, e.description, e.type, e.metadata, e.created_at, e.updated_at, e.archived_at
+    )
+    select c.pairs, c.archived_at is not null as "isArchived", c.type as "currentType", n.id, n.name, n.description, n.type,
+      n.metadata::text as metadata, ${rfc3339(sql`n.created_at`)} as "createdAt",
+      ${rfc3339(sql`n.updated_at`)} as "updatedAt", ${rfc3339(sql`n.archived_at`)} as "archivedAt"
+    from counted c left join changed n on n.id = c.id`;
+  const [row] = await database.rows(statement).catch((error: unknown) => {
+    throw isUniqueViolation(error) ? nameTaken(name ?? '') : error;
+  });
+  if (row === undefined) throw environmentNotFound(id);
+  if (row.id !== null) return toEnvironment({ ...row, id: row.id });
+  if (row.isArchived)
+    throw new QueueError('environment_archived', `environment ${id} is archived: it cannot be changed`);
+  if (row.pairs > LIMITS.metadataPairs) throw invalidMetadata([tooManyPairs(row.pairs)]);
+  throw new QueueError('invalid_config_type_change', `config.type is ${row.currentType} and cannot be changed`);
+}
+
+type Outcome = { pairs: number; isArchived: boolean; currentType: EnvironmentType; id: string | null } & Omit<
+  EnvironmentRow,
+  'id'
+>;
+
+/**
+ * Archives: workers go on polling, beating and stopping what is there; new work and changes are refused, and the name is free.
+ * Once more changes nothing. Refuses: environment_not_found.
+ */
+export async function archiveEnvironment(database: Database, id: string): Promise<Environment> {
+  checkText('id', id, LIMITS.idCharacters);
+  const [row] = await database.rows(
+    database.kysely
+      .updateTable('environments')
+      .set({ archived_at: sql`coalesce(archived_at, clock_timestamp())` })
+      .where('id', '=', id)
+      .returning(ENVIRONMENT_COLUMNS),
+  );
+  if (row === undefined) throw environmentNotFound(id);
+  return toEnvironment(row);
+}
+
+/** Finished items are removed in steps, so that none runs into the statement timeout. */
+const FINISHED_PER_STATEMENT_MAX = 5_000;
+
+/**
+ * Deletes an environment with its keys and its finished items. Refuses: environment_not_found; conflict while it has
+ * unfinished work, also when that was enqueued while this was under way.
+ */
+export async function deleteEnvironment(database: Database, id: string): Promise<void> {
+  checkText('id', id, LIMITS.idCharacters);
+  const { environments, workItems } = database.names;
+  for (;;) {
+    const [row] = await database.rows(sql<{ found: boolean; unfinished: boolean; removed: number }>`
+      with target as materialized (
+        select e.id from ${environments} e where e.id = ${id}
+      ), unfinished as materialized (
+        select w.seq from ${workItems} w join target on target.id = w.environment_id where w.state <> 'stopped' limit 1
+      ), finished as materialized (
+        select w.seq from ${workItems} w join target on target.id = w.environment_id
+        where w.state = 'stopped' and not exists (select from unfinished)
+        limit ${sql.lit(FINISHED_PER_STATEMENT_MAX)} for update of w skip locked
+      ), removed as (
+        delete from ${workItems} w using finished f where w.seq = f.seq returning w.seq
+      )
+      select exists (select from target) as found, exists (select from unfinished) as unfinished,
+        (select count(*) from removed)::integer as removed`);
+    if (!row?.found) throw environmentNotFound(id);
+    if (row.unfinished) throw new QueueError('conflict', `environment ${id} has unfinished work: stop it first`);
+    if (row.removed === 0) break;
+  }
+  const gone = database.kysely.deleteFrom('environments').where('id', '=', id);
+  await database.rows(gone).catch((error: unknown) => {
+    // Work that came in since refers to it.
+    throw isForeignKeyViolation(error) ? new QueueError('conflict', `environment ${id} has work again`) : error;
+  });
+}

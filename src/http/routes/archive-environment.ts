@@ -1,0 +1,24 @@
+import { archiveEnvironment } from '../../control/change-environment.ts';
+import { Environment, toEnvironment } from '../../wire/control.ts';
+import { Component, EnvironmentParams } from '../../wire/primitives.ts';
+import type { App, AppOptions } from '../app.ts';
+import { responses } from './responses.ts';
+
+export function archiveEnvironmentRoute(app: App, { database }: AppOptions): void {
+  app.route({
+    method: 'POST',
+    url: '/v1/environments/:environment_id/archive',
+    config: { access: 'operator' },
+    schema: {
+      operationId: 'archiveEnvironment',
+      summary: 'Archive an environment',
+      description: 'Workers go on with what is there; new work and changes are refused. For good.',
+      tags: ['environments'],
+      params: EnvironmentParams,
+      response: responses({ 200: Component(Environment) }, 401, 403, 404),
+    },
+    async handler({ params }) {
+      return toEnvironment(await archiveEnvironment(database, params.environment_id));
+    },
+  });
+}

@@ -1,0 +1,24 @@
+import { deleteEnvironment } from '../../control/change-environment.ts';
+import { EnvironmentDeleted } from '../../wire/control.ts';
+import { EnvironmentParams } from '../../wire/primitives.ts';
+import type { App, AppOptions } from '../app.ts';
+import { responses } from './responses.ts';
+
+export function deleteEnvironmentRoute(app: App, { database }: AppOptions): void {
+  app.route({
+    method: 'DELETE',
+    url: '/v1/environments/:environment_id',
+    config: { access: 'operator' },
+    schema: {
+      operationId: 'deleteEnvironment',
+      summary: 'Delete an environment, its keys and its finished work',
+      tags: ['environments'],
+      params: EnvironmentParams,
+      response: responses({ 200: EnvironmentDeleted }, 401, 403, 404, 409),
+    },
+    async handler({ params }) {
+      await deleteEnvironment(database, params.environment_id);
+      return { id: params.environment_id, type: 'environment_deleted' as const };
+    },
+  });
+}

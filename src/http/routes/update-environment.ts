@@ -1,0 +1,28 @@
+import { updateEnvironment } from '../../control/change-environment.ts';
+import { Environment, EnvironmentChangeBody, toEnvironment } from '../../wire/control.ts';
+import { Component, EnvironmentParams } from '../../wire/primitives.ts';
+import type { App, AppOptions } from '../app.ts';
+import { environmentTypeOf } from './environment-config.ts';
+import { responses } from './responses.ts';
+
+export function updateEnvironmentRoute(app: App, { database }: AppOptions): void {
+  app.route({
+    method: 'POST',
+    url: '/v1/environments/:environment_id',
+    config: { access: 'operator' },
+    schema: {
+      operationId: 'updateEnvironment',
+      summary: 'Change an environment',
+      description: 'What is omitted keeps its value.',
+      tags: ['environments'],
+      params: EnvironmentParams,
+      body: EnvironmentChangeBody,
+      response: responses({ 200: Component(Environment) }, 400, 401, 403, 404, 409, 413),
+    },
+    async handler({ params, body }) {
+      const { name, description, metadata, config } = body;
+      const change = { name: name ?? undefined, description, metadata, type: environmentTypeOf(config) };
+      return toEnvironment(await updateEnvironment(database, params.environment_id, change));
+    },
+  });
+}

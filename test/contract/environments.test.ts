@@ -1,0 +1,198 @@
+import Anthropic from '@anthropic-ai/sdk';
+import { sql } from 'kysely';
+import t, { type Test } from 'tap';
+import { ENGINES, OPERATOR_KEY, type Server, testClient, testServer, until, untilBlocked } from '../support/harness.ts';
+import { officialClient } from '../support/official-client.ts';
+
+const { APIError } = Anthropic;
+
+/** The whole row, to be compared before and after a refusal. */
+async function rowOf({ database }: Server, id: string) {
+  const [row] = await database.rows(
+    sql<{ row: string }>`select to_jsonb(e)::text as row from ${database.names.environments} e where e.id = ${id}`,
+  );
+  return row?.row;
+}
+
+/** A refusal that says why, and leaves the environment as it was. */
+async function refused(
+  t: Test,
+  server: Server,
+  id: string,
+  call: () => Promise<unknown>,
+  { status, code, message }: { status: number; code?: string; message: RegExp },
+) {
+  const before = await rowOf(server, id);
+  const error = await call().catch((reason: unknown) => reason);
+  if (!(error instanceof APIError)) return t.fail('not refused', { error });
+  t.match(error, { status, message });
+  if (code !== undefined) t.match(error, { error: { error: { details: { error_code: code } } } });
+  t.equal(await rowOf(server, id), before);
+}
+
+for (const engine of ENGINES) {
+  t.test(engine, async (t) => {
+    const server = await testServer(t, { engine });
+    const { call, queue } = server;
+    const { environments } = officialClient(t, server).client.beta;
+    const ARCHIVED = { status: 400, code: 'environment_archived', message: /is archived/ };
+
+    t.test('an update keeps what it omits, clears a null description and deletes empty metadata', async (t) => {
+      const metadata = { kept: 'yes', nulled: 'x', emptied: 'y' };
+      const made = await environments.create({ name: 'first', description: 'to go', metadata });
+      t.match(made, { type: 'environment', config: { type: 'self_hosted' }, scope: 'organization', archived_at: null });
+      const changes = { nulled: null, emptied: '', added: 'z' };
+      const changed = await environments.update(made.id, { description: null, metadata: changes });
+      t.strictSame(
+        { ...changed, updated_at: undefined },
+        { ...made, description: null, metadata: { kept: 'yes', added: 'z' }, updated_at: undefined },
+      );
+      t.ok(changed.updated_at > made.updated_at);
+      const renamed = await environments.update(made.id, { name: 'renamed', config: { type: 'self_hosted' } });
+      t.match(renamed, { name: 'renamed', description: null, metadata: { kept: 'yes', added: 'z' } });
+      const nothing = await environments.update(made.id, { name: null, config: null, scope: null });
+      t.strictSame({ ...nothing, updated_at: '' }, { ...renamed, updated_at: '' });
+      t.strictSame(await environments.retrieve(made.id), nothing);
+    });
+
+    t.test('what an update may not do is refused by its rule, and changes nothing', async (t) => {
+      const { id } = await environments.create({ name: 'second', metadata: { a: '1' } });
+      await environments.create({ name: 'taken' });
+      const no = (change: object, status: number, message: RegExp, code?: string) =>
+        refused(t, server, id, () => environments.update(id, change), { status, message, ...(code && { code }) });
+      await no({ name: 'taken' }, 409, /name: an environment called .*taken.* exists/);
+      await no({ name: '' }, 400, /name must be a string of 1 to 128 characters/);
+      await no({ description: 5 }, 400, /description must be/);
+      await no({ config: { type: 'cloud' } }, 400, /config.type is self_hosted/, 'invalid_config_type_change');
+      for (const field of ['networking', 'packages']) {
+        const config = { type: 'self_hosted', [field]: {} };
+        await no({ config }, 400, new RegExp(`config.${field} does not go with`));
+        const created = environments.create({ name: `with ${field}`, config } as never);
+        await t.rejects(created, new RegExp(`config.${field} does not go with`));
+      }
+      const many = Object.fromEntries(Array.from({ length: 16 }, (_, n) => [`k${n}`, 'v']));
+      const unmade = { name: 'unmade', metadata: many };
+      await no(unmade, 400, /at most 16 pairs, this would make 17/, 'invalid_metadata');
+      const long = { metadata: { b: 'x'.repeat(513) } };
+      await no(long, 400, /metadata.b must have at most 512 characters/, 'invalid_metadata');
+    });
+
+    t.test('only an API key archives and deletes', async (t) => {
+      const path = `/v1/environments/${server.environment.id}`;
+      const before = await rowOf(server, server.environment.id);
+      for (const [method, at] of [
+        ['POST', `${path}/archive`],
+        ['DELETE', path],
+      ] as const) {
+        for (const [as, status] of [
+          [server.environmentKey, 403],
+          ['lhe_unknown', 401],
+          [null, 401],
+        ] as const) {
+          t.equal((await call(method, at, { as })).status, status, `${method} ${at} ${status}`);
+        }
+      }
+      t.equal(await rowOf(server, server.environment.id), before);
+    });
+
+    t.test('an unknown environment is not found by any call', async (t) => {
+      const id = 'env_nobody';
+      const calls = [
+        () => environments.retrieve(id),
+        () => environments.update(id, {}),
+        () => environments.archive(id),
+        () => environments.delete(id),
+      ];
+      const notFound = { status: 404, code: 'environment_not_found', message: /env_nobody was not found/ };
+      for (const call of calls) await refused(t, server, id, call, notFound);
+    });
+
+    t.test('pages go from newest to oldest, without the archived unless they are asked for', async (t) => {
+      const made: string[] = [];
+      for (let n = 0; n < 5; n++) made.unshift((await environments.create({ name: `page ${n}` })).id);
+      await environments.archive(made[2] ?? '');
+      const walk = async (params: { limit: number; include_archived?: boolean }) => {
+        const ids: string[] = [];
+        for await (const { id } of environments.list(params)) if (made.includes(id)) ids.push(id);
+        return ids;
+      };
+      t.strictSame(await walk({ limit: 2, include_archived: true }), made);
+      const live = made.filter((_, n) => n !== 2);
+      t.strictSame(await walk({ limit: 1 }), live);
+      t.strictSame(await walk({ limit: 1000, include_archived: false }), live);
+      const refusals = {
+        limit: ['0', '1001', 'x'],
+        include_archived: ['1', 'TRUE', ''],
+        page: ['', 'nobody-gave-this'],
+      };
+      for (const [name, values] of Object.entries(refusals)) {
+        for (const value of values) {
+          const { status, json } = await call('GET', `/v1/environments?${name}=${value}`, { as: OPERATOR_KEY });
+          t.match({ status, message: json.error.message }, { status: 400, message: new RegExp(`^${name} must be `) });
+        }
+      }
+    });
+
+    t.test('an archived environment finishes what it has and takes nothing new', async (t) => {
+      const { id: environmentId, name } = await environments.create({ name: 'to archive' });
+      const { item } = await queue.enqueue({ environmentId, sessionId: 'session-1' });
+      const archived = await environments.archive(environmentId);
+      t.match(archived, { id: environmentId, archived_at: String });
+      t.strictSame(await environments.archive(environmentId), archived, 'once more changes nothing');
+
+      const work = `/v1/environments/${environmentId}/work`;
+      const control = `/control/v1/environments/${environmentId}/work`;
+      const as = OPERATOR_KEY;
+      const covered = await call('POST', control, { as, body: { data: { type: 'session', id: 'session-1' } } });
+      t.match(covered, { status: 200, json: { id: item.id } }, 'what is there covers its session');
+      const added = await call('POST', control, { as, body: { data: { type: 'session', id: 'session-2' } } });
+      t.match(added, { status: 400, json: { error: { details: { error_code: 'environment_archived' } } } });
+      await refused(t, server, environmentId, () => environments.update(environmentId, { name: 'x' }), ARCHIVED);
+
+      t.equal((await call('GET', `${work}/poll`, { as })).json.id, item.id);
+      t.equal((await call('POST', `${work}/${item.id}/ack`, { as })).json.state, 'starting');
+      const beat = `${work}/${item.id}/heartbeat?expected_last_heartbeat=NO_HEARTBEAT`;
+      t.equal((await call('POST', beat, { as })).json.state, 'active');
+      t.equal((await call('POST', `${work}/${item.id}/stop`, { as, body: { force: true } })).status, 204);
+      t.equal((await call('GET', `${work}/poll`, { as })).text, 'null');
+      t.match(await environments.create({ name }), { name, archived_at: null }, 'its name is free');
+    });
+
+    t.test('an environment is deleted with its keys and finished work, but not while work is unfinished', async (t) => {
+      const { id: environmentId } = await environments.create({ name: 'to delete' });
+      const control = `/control/v1/environments/${environmentId}`;
+      const { key } = (await call('POST', `${control}/keys`, { as: OPERATOR_KEY, body: { name: 'workers' } })).json;
+      const { item } = await queue.enqueue({ environmentId, sessionId: 'session-1' });
+      const unfinished = { status: 409, message: /has unfinished work/ };
+      await refused(t, server, environmentId, () => environments.delete(environmentId), unfinished);
+      t.equal(
+        (await call('GET', `/v1/environments/${environmentId}/work/${item.id}`, { as: key })).json.state,
+        'queued',
+      );
+      await queue.stop([{ environmentId, id: item.id, force: true, reason: 'operator' }]);
+      t.strictSame(await environments.delete(environmentId), { id: environmentId, type: 'environment_deleted' });
+      await t.rejects(environments.retrieve(environmentId), /was not found/);
+      await until('the key to be gone', async () => {
+        return (await call('GET', `/v1/environments/${environmentId}/work/poll`, { as: key })).status === 401;
+      });
+    });
+  });
+}
+
+t.test(
+  'postgres: work that is enqueued while its environment is deleted is not lost: one of the two is refused',
+  async (t) => {
+    const server = await testServer(t);
+    const { database, queue } = server;
+    const { client } = officialClient(t, server);
+    const { id: environmentId } = await client.beta.environments.create({ name: 'raced' });
+    const tx = await testClient(t);
+    await tx.query('begin');
+    const { item } = await queue.enqueue({ environmentId, sessionId: 'session-1' }, tx);
+    const deleted = client.beta.environments.delete(environmentId).catch((error: unknown) => error);
+    await untilBlocked(await testClient(t), database.schema);
+    await tx.query('commit');
+    t.match(await deleted, { status: 409, message: /has work again/ });
+    t.match(await queue.retrieve({ environmentId, id: item.id }), { state: 'queued' });
+  },
+);
