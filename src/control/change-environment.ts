@@ -1,15 +1,14 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
-import { isForeignKeyViolation, isUniqueViolation } from '../db/failures.ts';
+import { isUniqueViolation } from '../db/failures.ts';
 import { rfc3339 } from '../db/sql.ts';
 import type { EnvironmentType } from '../db/tables.ts';
-import { QueueError } from '../queue/errors.ts';
+import { environmentNotFound, QueueError } from '../queue/errors.ts';
 import { checkText, invalidMetadata, isStorable, LIMITS, metadataProblems, tooManyPairs } from '../queue/limits.ts';
 import {
   ENVIRONMENT_COLUMNS,
   type Environment,
   type EnvironmentRow,
-  environmentNotFound,
   nameTaken,
   toEnvironment,
 } from './environments.ts';
@@ -103,34 +102,32 @@ export async function archiveEnvironment(database: Database, id: string): Promis
 const FINISHED_PER_STATEMENT_MAX = 5_000;
 
 /**
- * Deletes an environment with its keys and its finished items. Refuses: environment_not_found; conflict while it has
- * unfinished work, also when that was enqueued while this was under way.
+ * Deletes an environment with its keys and its finished items, all or nothing. Refuses: environment_not_found; conflict while
+ * it has unfinished work.
  */
 export async function deleteEnvironment(database: Database, id: string): Promise<void> {
   checkText('id', id, LIMITS.idCharacters);
   const { environments, workItems } = database.names;
-  for (;;) {
-    const [row] = await database.rows(sql<{ found: boolean; unfinished: boolean; removed: number }>`
-      with target as materialized (
-        select e.id from ${environments} e where e.id = ${id}
-      ), unfinished as materialized (
-        select w.seq from ${workItems} w join target on target.id = w.environment_id where w.state <> 'stopped' limit 1
-      ), finished as materialized (
-        select w.seq from ${workItems} w join target on target.id = w.environment_id
-        where w.state = 'stopped' and not exists (select from unfinished)
-        limit ${sql.lit(FINISHED_PER_STATEMENT_MAX)} for update of w skip locked
-      ), removed as (
-        delete from ${workItems} w using finished f where w.seq = f.seq returning w.seq
+  await database.transaction(async (transaction) => {
+    // An enqueue holds this row shared until it commits: it is over by now, or waits and finds the environment gone.
+    const [found] = await database.rows(
+      sql`select e.id from ${environments} e where e.id = ${id} for update`,
+      transaction,
+    );
+    if (found === undefined) throw environmentNotFound(id);
+    const [unfinished] = await database.rows(
+      sql`select w.seq from ${workItems} w where w.environment_id = ${id} and w.state <> 'stopped' limit 1`,
+      transaction,
+    );
+    if (unfinished !== undefined) {
+      throw new QueueError('conflict', `environment ${id} has unfinished work: stop it first`);
+    }
+    const removal = sql`
+      with finished as materialized (
+        select w.seq from ${workItems} w where w.environment_id = ${id} limit ${sql.lit(FINISHED_PER_STATEMENT_MAX)}
       )
-      select exists (select from target) as found, exists (select from unfinished) as unfinished,
-        (select count(*) from removed)::integer as removed`);
-    if (!row?.found) throw environmentNotFound(id);
-    if (row.unfinished) throw new QueueError('conflict', `environment ${id} has unfinished work: stop it first`);
-    if (row.removed === 0) break;
-  }
-  const gone = database.kysely.deleteFrom('environments').where('id', '=', id);
-  await database.rows(gone).catch((error: unknown) => {
-    // Work that came in since refers to it.
-    throw isForeignKeyViolation(error) ? new QueueError('conflict', `environment ${id} has work again`) : error;
+      delete from ${workItems} w using finished f where w.seq = f.seq returning w.seq`;
+    while ((await database.rows(removal, transaction)).length > 0);
+    await database.rows(sql`delete from ${environments} e where e.id = ${id}`, transaction);
   });
 }

@@ -3,7 +3,7 @@ import { sql } from 'kysely';
 import { LRUCache } from 'lru-cache';
 import type { Database } from '../db/connect.ts';
 import { rfc3339 } from '../db/sql.ts';
-import { QueueError } from '../queue/errors.ts';
+import { environmentNotFound, QueueError } from '../queue/errors.ts';
 import { hashSecret, mintId, mintSecret } from '../queue/ids.ts';
 import { checkText, LIMITS } from '../queue/limits.ts';
 import { parseSessionsToken } from '../queue/poll.ts';
@@ -50,7 +50,7 @@ export async function issueKey(
       clock_timestamp() + ${sql.lit(KEY_DAYS)} * interval '1 day'
     where ${environmentId}::text is null or exists (select from ${environments} e where e.id = ${environmentId})
     returning c.id, ${rfc3339(sql`c.expires_at`)} as "expiresAt"`);
-  if (row === undefined) throw new QueueError('environment_not_found', `environment ${environmentId} was not found`);
+  if (row === undefined) throw environmentNotFound(String(environmentId));
   return { id: row.id, name, key: minted, expiresAt: row.expiresAt };
 }
 

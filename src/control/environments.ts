@@ -3,7 +3,7 @@ import type { Database } from '../db/connect.ts';
 import { rfc3339 } from '../db/sql.ts';
 import type { EnvironmentType } from '../db/tables.ts';
 import { parseCursor, toPage } from '../queue/cursor.ts';
-import { QueueError } from '../queue/errors.ts';
+import { environmentNotFound, QueueError } from '../queue/errors.ts';
 import { mintId } from '../queue/ids.ts';
 import { checkInteger, checkMetadata, checkText, LIMITS } from '../queue/limits.ts';
 
@@ -97,9 +97,6 @@ export const ENVIRONMENT_COLUMNS = [
 export type EnvironmentRow = Omit<Environment, 'metadata'> & { readonly metadata: string };
 
 export const toEnvironment = (row: EnvironmentRow): Environment => ({ ...row, metadata: JSON.parse(row.metadata) });
-
-export const environmentNotFound = (id: string): QueueError =>
-  new QueueError('environment_not_found', `environment ${id} was not found`);
 
 export const nameTaken = (name: string): QueueError =>
   new QueueError('conflict', `name: an environment called ${JSON.stringify(name)} exists already`);

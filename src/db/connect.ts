@@ -34,6 +34,8 @@ export type Database = {
   readonly kysely: Kysely<Tables>;
   /** Runs one statement. Throws DatabaseUnavailable when the database could not be reached or gave up (our own pool only). */
   rows<Row>(statement: Statement<Row>, transaction?: CallerTransaction): Promise<Row[]>;
+  /** Runs several, all or nothing, at READ COMMITTED. For what no single statement can do; nothing is waited for in between. */
+  transaction<Result>(run: (transaction: CallerTransaction) => Promise<Result>): Promise<Result>;
   /** The channel that wakes waiting polls: NOTIFY is per database, so the schema is part of the name. */
   readonly channel: string;
   readonly listen: Listen;
@@ -82,22 +84,20 @@ export async function openDatabase(options: DatabaseOptions): Promise<Database> 
     async rows<Row>(statement: Statement<Row>, transaction?: CallerTransaction): Promise<Row[]> {
       // Of ours, only a builder's statement leaves names to be qualified, and it brings the plugin that does it.
       const compiled = statement.compile(engine.kysely);
-      if (transaction === undefined) {
-        try {
-          return (await engine.kysely.executeQuery(compiled)).rows;
-        } catch (error) {
-          if (!isUnavailable(error)) throw error;
-          throw new DatabaseUnavailable(error);
-        }
-      }
+      if (transaction === undefined) return (await engine.kysely.executeQuery(compiled).catch(rethrow)).rows;
       if ('executeQuery' in transaction) {
         // The caller's plugins may rewrite names and results; these are ours.
         return (await transaction.withoutPlugins().executeQuery<Row>(compiled)).rows;
       }
       return (await transaction.query(compiled.sql, [...compiled.parameters])).rows as Row[];
     },
+    transaction: (run) => engine.kysely.transaction().execute(run).catch(rethrow),
     close: engine.close,
   };
+}
+
+function rethrow(error: unknown): never {
+  throw isUnavailable(error) ? new DatabaseUnavailable(error) : error;
 }
 
 type Engine = {

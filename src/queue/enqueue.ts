@@ -1,6 +1,7 @@
 import { sql } from 'kysely';
 import type { CallerTransaction, Database } from '../db/connect.ts';
-import { QueueError } from './errors.ts';
+import { isForeignKeyViolation } from '../db/failures.ts';
+import { environmentNotFound, QueueError } from './errors.ts';
 import { mintId } from './ids.ts';
 import {
   type ItemRow,
@@ -84,9 +85,10 @@ export async function enqueue(
     from (select 1) one left join answer a on true`;
 
   for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
-    const [row] = await database.rows(statement, transaction);
-    if (row?.found !== 'true')
-      throw new QueueError('environment_not_found', `environment ${environmentId} was not found`);
+    const [row] = await database.rows(statement, transaction).catch((error: unknown) => {
+      throw isForeignKeyViolation(error) ? environmentNotFound(environmentId) : error; // it was deleted while this waited for its row
+    });
+    if (row?.found !== 'true') throw environmentNotFound(environmentId);
     if (row.archived === 'true' && !isItem(row)) {
       throw new QueueError('environment_archived', `environment ${environmentId} is archived: it takes no new work`);
     }

@@ -38,3 +38,6 @@ export function only<T>(outcomes: readonly (T | QueueError)[]): T {
   if (outcome instanceof QueueError) throw outcome;
   return outcome;
 }
+
+export const environmentNotFound = (id: string): QueueError =>
+  new QueueError('environment_not_found', `environment ${id} was not found`);

@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
-import { QueueError } from './errors.ts';
+import { environmentNotFound } from './errors.ts';
 import { hashSecret, mintId, mintSecret } from './ids.ts';
 import { type ItemRow, itemAnswer, itemSource, toWorkItem, type WorkItem } from './items.ts';
 
@@ -88,7 +88,7 @@ export async function poll(
       h.slot::integer as slot, ${itemAnswer('h')}
     from (select 1) one left join handed_out h on true`);
 
-  if (!rows[0]?.found) throw new QueueError('environment_not_found', `environment ${environmentId} was not found`);
+  if (!rows[0]?.found) throw environmentNotFound(environmentId);
   const answers: (HandOut | null)[] = takers.map(() => null);
   for (const row of rows) {
     if (row.slot === null) continue;

@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { parseCursor, toPage } from './cursor.ts';
-import { QueueError } from './errors.ts';
+import { environmentNotFound } from './errors.ts';
 import { type ItemRow, itemAnswer, itemSource, notFound, toWorkItem, type WorkItem, type WorkRef } from './items.ts';
 import { checkInteger, LIMITS } from './limits.ts';
 
@@ -40,7 +40,7 @@ export async function list(
       order by w.created_at desc, w.seq desc limit ${limit + 1}
     ) w on true
     order by w.created_at desc, w.seq desc`);
-  if (!rows[0]?.found) throw new QueueError('environment_not_found', `environment ${environmentId} was not found`);
+  if (!rows[0]?.found) throw environmentNotFound(environmentId);
   const items = rows.flatMap((row) => (row.id === null ? [] : [toWorkItem({ ...row, id: row.id })]));
   return toPage(items, limit, ({ createdAt, seq }) => ({ createdAt, key: seq }));
 }

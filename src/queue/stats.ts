@@ -1,7 +1,7 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { rfc3339 } from '../db/sql.ts';
-import { QueueError } from './errors.ts';
+import { environmentNotFound } from './errors.ts';
 
 /** A worker counts as polling when its last poll was open or answered within this time (contract §3). */
 export const WORKER_POLLING_SECONDS = 30;
@@ -21,7 +21,7 @@ export type QueueStats = {
 /** One environment's figures. Refuses: environment_not_found. */
 export async function stats(database: Database, environmentId: string): Promise<QueueStats> {
   const [row] = await database.rows(figures(database, sql`where e.id = ${environmentId}`));
-  if (row === undefined) throw new QueueError('environment_not_found', `environment ${environmentId} was not found`);
+  if (row === undefined) throw environmentNotFound(environmentId);
   return row;
 }
 

@@ -1,6 +1,7 @@
 import Anthropic from '@anthropic-ai/sdk';
 import { sql } from 'kysely';
 import t, { type Test } from 'tap';
+import { createEnvironment } from '../../src/control/environments.ts';
 import { ENGINES, OPERATOR_KEY, type Server, testClient, testServer, until, untilBlocked } from '../support/harness.ts';
 import { officialClient } from '../support/official-client.ts';
 
@@ -179,20 +180,34 @@ for (const engine of ENGINES) {
   });
 }
 
-t.test(
-  'postgres: work that is enqueued while its environment is deleted is not lost: one of the two is refused',
-  async (t) => {
-    const server = await testServer(t);
-    const { database, queue } = server;
-    const { client } = officialClient(t, server);
-    const { id: environmentId } = await client.beta.environments.create({ name: 'raced' });
-    const tx = await testClient(t);
-    await tx.query('begin');
-    const { item } = await queue.enqueue({ environmentId, sessionId: 'session-1' }, tx);
-    const deleted = client.beta.environments.delete(environmentId).catch((error: unknown) => error);
-    await untilBlocked(await testClient(t), database.schema);
-    await tx.query('commit');
-    t.match(await deleted, { status: 409, message: /has work again/ });
-    t.match(await queue.retrieve({ environmentId, id: item.id }), { state: 'queued' });
-  },
-);
+t.test('postgres: a delete that waits for an enqueue finds its work, and leaves everything', async (t) => {
+  const server = await testServer(t);
+  const { database, queue } = server;
+  const { environments } = officialClient(t, server).client.beta;
+  const { id: environmentId } = await environments.create({ name: 'raced' });
+  const { item: old } = await queue.enqueue({ environmentId, sessionId: 'session-1' });
+  await queue.stop([{ environmentId, id: old.id, force: true, reason: 'operator' }]);
+  const tx = await testClient(t);
+  await tx.query('begin');
+  const { item } = await queue.enqueue({ environmentId, sessionId: 'session-2' }, tx);
+  const deleted = environments.delete(environmentId).catch((error: unknown) => error);
+  await untilBlocked(await testClient(t), database.schema);
+  await tx.query('commit');
+  t.match(await deleted, { status: 409, message: /has unfinished work/ });
+  t.match(await queue.retrieve({ environmentId, id: item.id }), { state: 'queued' });
+  t.match(await queue.retrieve({ environmentId, id: old.id }), { state: 'stopped' });
+});
+
+t.test('postgres: an enqueue that waits for a delete finds no environment', async (t) => {
+  const { database, queue } = await testServer(t);
+  const { id: environmentId } = await createEnvironment(database, { name: 'raced', type: 'self_hosted' });
+  const tx = await testClient(t);
+  await tx.query('begin');
+  await tx.query(`delete from ${database.schema}.environments where id = $1`, [environmentId]);
+  const refusal = t.rejects(queue.enqueue({ environmentId, sessionId: 'session-1' }), {
+    code: 'environment_not_found',
+  });
+  await untilBlocked(await testClient(t), database.schema);
+  await tx.query('commit');
+  await refusal;
+});
