@@ -1,8 +1,18 @@
 import Anthropic from '@anthropic-ai/sdk';
 import { sql } from 'kysely';
 import t, { type Test } from 'tap';
-import { createEnvironment } from '../../src/control/environments.ts';
-import { ENGINES, OPERATOR_KEY, type Server, testClient, testServer, until, untilBlocked } from '../support/harness.ts';
+import { deleteEnvironment, updateEnvironment } from '../../src/control/change-environment.ts';
+import { createEnvironment, retrieveEnvironment } from '../../src/control/environments.ts';
+import {
+  ENGINES,
+  OPERATOR_KEY,
+  type Server,
+  testClient,
+  testDatabase,
+  testServer,
+  until,
+  untilBlocked,
+} from '../support/harness.ts';
 import { officialClient } from '../support/official-client.ts';
 
 const { APIError } = Anthropic;
@@ -51,8 +61,10 @@ for (const engine of ENGINES) {
       t.ok(changed.updated_at > made.updated_at);
       const renamed = await environments.update(made.id, { name: 'renamed', config: { type: 'self_hosted' } });
       t.match(renamed, { name: 'renamed', description: null, metadata: { kept: 'yes', added: 'z' } });
+      const described = await environments.update(made.id, { description: 'to keep' });
       const nothing = await environments.update(made.id, { name: null, config: null, scope: null });
-      t.strictSame({ ...nothing, updated_at: '' }, { ...renamed, updated_at: '' });
+      t.strictSame({ ...nothing, updated_at: '' }, { ...described, updated_at: '' });
+      t.match(nothing, { name: 'renamed', description: 'to keep' });
       t.strictSame(await environments.retrieve(made.id), nothing);
     });
 
@@ -171,14 +183,56 @@ for (const engine of ENGINES) {
         'queued',
       );
       await queue.stop([{ environmentId, id: item.id, force: true, reason: 'operator' }]);
+      const { id: neighbourId } = await environments.create({ name: 'neighbour of the deleted' });
+      const finished = (await queue.enqueue({ environmentId: neighbourId, sessionId: 'finished' })).item;
+      await queue.stop([{ environmentId: neighbourId, id: finished.id, force: true, reason: 'operator' }]);
+      await queue.enqueue({ environmentId: neighbourId, sessionId: 'unfinished' });
       t.strictSame(await environments.delete(environmentId), { id: environmentId, type: 'environment_deleted' });
       await t.rejects(environments.retrieve(environmentId), /was not found/);
+      const left = (await queue.list(neighbourId, { limit: 10 })).items.map(({ state }) => state);
+      t.strictSame(left, ['queued', 'stopped'], 'and nothing of its neighbour');
       await until('the key to be gone', async () => {
         return (await call('GET', `/v1/environments/${environmentId}/work/poll`, { as: key })).status === 401;
       });
     });
   });
 }
+
+t.test('postgres: two updates at once lose none of each other', async (t) => {
+  const { database } = await testServer(t);
+  const { id } = await createEnvironment(database, { name: 'twice', type: 'self_hosted', metadata: { old: '0' } });
+  const tx = await testClient(t);
+  await tx.query('begin');
+  await tx.query(`select from ${database.schema}.environments where id = $1 for update`, [id]);
+  const updates = [
+    updateEnvironment(database, id, { metadata: { a: '1' } }),
+    updateEnvironment(database, id, { metadata: { b: '2', old: null } }),
+  ];
+  await untilBlocked(await testClient(t), database.schema, 2);
+  await tx.query('commit');
+  await Promise.all(updates);
+  t.strictSame((await retrieveEnvironment(database, id)).metadata, { a: '1', b: '2' });
+});
+
+t.test('postgres: finished work without end is deleted in steps', async (t) => {
+  const database = await testDatabase(t);
+  const { id } = await createEnvironment(database, { name: 'large', type: 'self_hosted' });
+  await database.rows(sql`
+    insert into ${database.names.workItems} (id, environment_id, session_id, kind, lane, state, stopped_at)
+    select 'work_' || n, ${id}, 's', 'tool_exec', 'wire', 'stopped', clock_timestamp() from generate_series(1, 5001) n`);
+  const steps: number[] = [];
+  const watched = {
+    ...database,
+    rows: async (...args: Parameters<typeof database.rows>) => {
+      const rows = await database.rows(...args);
+      if (args[0].compile(database.kysely).sql.includes('with finished as')) steps.push(rows.length);
+      return rows;
+    },
+  };
+  await deleteEnvironment(watched as typeof database, id);
+  t.strictSame(steps, [5_000, 1, 0]);
+  await t.rejects(retrieveEnvironment(database, id), { code: 'environment_not_found' });
+});
 
 t.test('postgres: a delete that waits for an enqueue finds its work, and leaves everything', async (t) => {
   const server = await testServer(t);
@@ -190,7 +244,7 @@ t.test('postgres: a delete that waits for an enqueue finds its work, and leaves 
   const tx = await testClient(t);
   await tx.query('begin');
   const { item } = await queue.enqueue({ environmentId, sessionId: 'session-2' }, tx);
-  const deleted = environments.delete(environmentId).catch((error: unknown) => error);
+  const deleted = environments.delete(environmentId, {}, { maxRetries: 0 }).catch((error: unknown) => error);
   await untilBlocked(await testClient(t), database.schema);
   await tx.query('commit');
   t.match(await deleted, { status: 409, message: /has unfinished work/ });
