@@ -187,3 +187,17 @@ t.test('an idle connection that is killed is told as a fault and replaced', asyn
   t.match(faults[0], /connection broke/);
   t.same(await database.rows(sql`select 1 as one`), [{ one: 1 }]);
 });
+
+t.test('a broken idle connection is told without the client that broke: it holds secrets', async (t) => {
+  const faults: object[] = [];
+  const name = `kill_${process.pid}_idle`;
+  const url = new URL(databaseUrl());
+  url.searchParams.set('application_name', name);
+  const onFault = (error: unknown, what: string) => void faults.push({ error, what });
+  await testDatabase(t, 'postgres', { connectionString: url.href, onFault });
+  const killer = await testClient(t);
+  await killer.query('select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1', [name]);
+  const told = () => faults.filter((fault) => 'what' in fault && fault.what === 'an idle database connection broke');
+  await until('the fault to be told', () => told().length > 0);
+  for (const fault of told()) t.notMatch(fault, { error: { client: Object } });
+});

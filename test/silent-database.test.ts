@@ -19,8 +19,11 @@ t.test('a database that goes silent is 503 within a bound on every call, and the
     ['POST', `/${id}/stop`],
   ] as const;
   const answers = await Promise.all(calls.map(([method, path]) => call(method, work(path))));
-  for (const { status, headers } of answers)
-    t.match({ status, retry: headers.get('retry-after') }, { status: 503, retry: '1' });
+  for (const [n, { status, headers }] of answers.entries()) {
+    // The official Go worker gives an ack two more tries, then force-stops the item: it is told to take its time.
+    const retry = calls[n]?.[1].endsWith('/ack') ? '10' : '1';
+    t.match({ status, retry: headers.get('retry-after') }, { status: 503, retry }, calls[n]?.[1] ?? '');
+  }
   proxy.heal();
   const { status, json } = await call('POST', work(`/${id}/ack`));
   t.match({ status, state: json.state }, { status: 200, state: 'starting' }, 'no silenced connection is used again');

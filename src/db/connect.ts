@@ -131,7 +131,11 @@ function openPostgres(options: DatabaseOptions, onFault: (error: unknown, what: 
     keepAliveInitialDelayMillis: 10_000,
   });
   // Without these listeners a killed backend ends the process (traps: Kysely and pg).
-  pool.on('error', (error) => onFault(error, 'an idle database connection broke'));
+  pool.on('error', (error) => {
+    // The pool hangs its client on it: the backend's secret, the host, every prepared statement. Not for a log.
+    if ('client' in error) delete error.client;
+    onFault(error, 'an idle database connection broke');
+  });
   pool.on('connect', (client) => client.on('error', (error) => onFault(error, 'a database connection broke')));
   const kysely = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
   return {
