@@ -109,7 +109,7 @@ function reasonOf(error: unknown): string {
   if (error instanceof DatabaseUnavailable) return `DATABASE_URL: ${reasonOf(error.cause)}`;
   if (!(error instanceof Error)) return String(error);
   const code = 'code' in error ? String(error.code) : '';
-  const about = code === 'EADDRINUSE' || code === 'EACCES' ? 'HOST, PORT: ' : '';
+  const about = 'syscall' in error && error.syscall === 'listen' ? 'HOST, PORT: ' : '';
   return `${about}${error.message || code}`;
 }
 

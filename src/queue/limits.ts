@@ -14,6 +14,7 @@ export const LIMITS = {
   blockMs: 999,
   reclaimOlderThanMs: 600_000,
   pageItems: 1_000,
+  pageItemsDefault: 20,
 } as const;
 
 const LONE_SURROGATE = /[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/;

@@ -98,7 +98,9 @@ export const HeartbeatQuery = Type.Object({
 });
 
 export const ListQuery = Type.Object({
-  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: LIMITS.pageItems, description: 'Default 20' })),
+  limit: Type.Optional(
+    Type.Integer({ minimum: 1, maximum: LIMITS.pageItems, description: `Default ${LIMITS.pageItemsDefault}` }),
+  ),
   page: Type.Optional(Type.String({ minLength: 1, maxLength: 256, description: 'The next_page of the answer before' })),
 });
 

@@ -1,9 +1,8 @@
 import { listEnvironments } from '../../control/environments.ts';
+import { LIMITS } from '../../queue/limits.ts';
 import { EnvironmentPage, EnvironmentsQuery, toEnvironment } from '../../wire/control.ts';
 import type { App, AppOptions } from '../app.ts';
 import { responses } from './responses.ts';
-
-const LIMIT_DEFAULT = 20;
 
 export function listEnvironmentsRoute(app: App, { database }: AppOptions): void {
   app.route({
@@ -18,7 +17,7 @@ export function listEnvironmentsRoute(app: App, { database }: AppOptions): void 
       response: responses({ 200: EnvironmentPage }, 400, 401, 403),
     },
     async handler({ query }) {
-      const { limit = LIMIT_DEFAULT, page, include_archived: includeArchived = false } = query;
+      const { limit = LIMITS.pageItemsDefault, page, include_archived: includeArchived = false } = query;
       const { items, nextPage } = await listEnvironments(database, { limit, page, includeArchived });
       return { data: items.map(toEnvironment), next_page: nextPage };
     },

@@ -1,9 +1,8 @@
+import { LIMITS } from '../../queue/limits.ts';
 import { EnvironmentParams } from '../../wire/primitives.ts';
 import { ListQuery, toWork, WorkPage } from '../../wire/work.ts';
 import type { App, AppOptions } from '../app.ts';
 import { responses } from './responses.ts';
-
-const LIMIT_DEFAULT = 20;
 
 export function listRoute(app: App, { queue }: AppOptions): void {
   app.route({
@@ -19,7 +18,7 @@ export function listRoute(app: App, { queue }: AppOptions): void {
       response: responses({ 200: WorkPage }, 400, 401, 403, 404),
     },
     async handler({ params, query }) {
-      const { limit = LIMIT_DEFAULT, page } = query;
+      const { limit = LIMITS.pageItemsDefault, page } = query;
       const { items, nextPage } = await queue.list(params.environment_id, { limit, page });
       return { data: items.map((item) => toWork(item)), next_page: nextPage };
     },
