@@ -96,6 +96,16 @@ export async function openDatabase(options: DatabaseOptions): Promise<Database> 
   };
 }
 
+/**
+ * The same database, its statements in a transaction of the caller's unless they name another: what a verb writes commits
+ * with the rest of it. It is neither committed nor rolled back here.
+ */
+export const within = (database: Database, transaction: CallerTransaction): Database => ({
+  ...database,
+  rows: (statement, other = transaction) => database.rows(statement, other),
+  transaction: (run) => run(transaction),
+});
+
 function rethrow(error: unknown): never {
   throw isUnavailable(error) ? new DatabaseUnavailable(error) : error;
 }

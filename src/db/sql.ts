@@ -12,6 +12,11 @@ export function tableNames(schema: string) {
     environments: sql.id(schema, 'environments'),
     credentials: sql.id(schema, 'credentials'),
     workerSightings: sql.id(schema, 'worker_sightings'),
+    workInputs: sql.id(schema, 'work_inputs'),
+    requestIds: sql.id(schema, 'request_ids'),
+    idempotencyKeys: sql.id(schema, 'idempotency_keys'),
+    auditLog: sql.id(schema, 'audit_log'),
+    refusals: sql.id(schema, 'refusals'),
   };
 }
 

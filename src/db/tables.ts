@@ -14,6 +14,7 @@ export type EnvironmentsTable = {
   created_at: Generated<Instant>;
   updated_at: Generated<Instant>;
   archived_at: Generated<Instant | null>;
+  paused_at: Generated<Instant | null>;
 };
 
 /** Environment keys and API keys: the kind is told by `environment_id`, which only an environment key has. */
@@ -25,6 +26,14 @@ export type CredentialsTable = {
   created_at: Generated<Instant>;
   expires_at: Instant;
   revoked_at: Generated<Instant | null>;
+  /** Only API keys are ever read_only. */
+  role: Generated<'operator' | 'read_only'>;
+  min_queued_age_ms: Generated<number | null>;
+  /** The last characters of the key. */
+  hint: Generated<string | null>;
+  last_used_at: Generated<Instant | null>;
+  /** When it was revoked or its expiry moved: what replicas that trust it look for. */
+  changed_at: Generated<Instant | null>;
 };
 
 /** The tables that Kysely's builder touches. The queue's own are only ever reached by `sql` (design §3). */
