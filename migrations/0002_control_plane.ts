@@ -30,12 +30,15 @@ export function up(schema: string) {
 
       sql`alter table ${t('work_items')}
         add max_hand_outs integer,
+        add is_last_hand_out boolean not null default false,
         add follow_up jsonb,
         add requeued_from text,
         add lapsed_at timestamptz,
         add lapsed_acknowledged_at timestamptz,
         add lapsed_started_at timestamptz,
         add lapsed_heartbeat timestamptz`,
+      sql`create index work_items_last_hand_out on ${t('work_items')} (seq)
+        where is_last_hand_out and state = 'queued' and lane = 'wire'`,
       sql`create index work_items_session on ${t('work_items')} (environment_id, session_id, created_at desc, seq desc)`,
       sql`create index work_items_list_process on ${t('work_items')} (environment_id, created_at desc, seq desc)
         where lane = 'process'`,

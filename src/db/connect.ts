@@ -30,6 +30,8 @@ export type Database = {
   readonly engine: 'postgres' | 'pglite';
   readonly schema: string;
   readonly names: TableNames;
+  /** True where statements run in a transaction that is somebody else's to commit (see `within`). */
+  readonly isTransaction: boolean;
   /** The builder, for statements of one table and one verb; every name is qualified by the schema. */
   readonly kysely: Kysely<Tables>;
   /** Runs one statement. Throws DatabaseUnavailable when the database could not be reached or gave up (our own pool only). */
@@ -78,6 +80,7 @@ export async function openDatabase(options: DatabaseOptions): Promise<Database> 
     engine: engine.name,
     schema,
     names: tableNames(schema),
+    isTransaction: false,
     kysely,
     channel,
     listen: (handlers) => engine.listen(channel, handlers),
@@ -102,6 +105,7 @@ export async function openDatabase(options: DatabaseOptions): Promise<Database> 
  */
 export const within = (database: Database, transaction: CallerTransaction): Database => ({
   ...database,
+  isTransaction: true,
   rows: (statement, other = transaction) => database.rows(statement, other),
   transaction: (run) => run(transaction),
 });

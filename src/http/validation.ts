@@ -3,7 +3,7 @@ import type { FastifySchemaCompiler } from 'fastify';
 import type { TSchema } from 'typebox';
 import { Compile } from 'typebox/compile';
 import { QueueError } from '../queue/errors.ts';
-import { isStorable } from '../queue/limits.ts';
+import { findUnstorable, isRecord } from '../queue/limits.ts';
 
 /** The parts of a JSON schema that a rule is made of. */
 type Node = {
@@ -35,7 +35,7 @@ export const validatorCompiler: FastifySchemaCompiler<TSchema> = ({ schema, http
     // No body is null here, and only a schema that allows null takes it.
     const parsed = httpPart === 'querystring' ? parseQuery(root, value) : (value ?? null);
     if (validator.Check(parsed)) {
-      const unstorable = findUnstorable(parsed);
+      const unstorable = findUnstorable(parsed, 'the body');
       if (unstorable === undefined) return { value: parsed };
       return { error: refuse(`${unstorable} must not hold NUL or unpaired surrogates`) };
     }
@@ -136,22 +136,5 @@ function ruleOf(node: Node | undefined): string {
       return 'valid';
   }
 }
-
-/** The path of a text, key or value, that Postgres could not give back the same. Not recursive: a body may nest as it likes. */
-function findUnstorable(root: unknown): string | undefined {
-  const left: [path: string, value: unknown][] = [['', root]];
-  for (let next = left.pop(); next !== undefined; next = left.pop()) {
-    const [path, value] = next;
-    if (typeof value === 'string' && !isStorable(value)) return path || 'the body';
-    if (!isRecord(value)) continue;
-    for (const [key, inner] of Object.entries(value)) {
-      if (!isStorable(key)) return `a key of ${path || 'the body'}`;
-      if (typeof inner === 'string' || isRecord(inner)) left.push([path === '' ? key : `${path}.${key}`, inner]);
-    }
-  }
-  return undefined;
-}
-
-const isRecord = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null;
 
 const unescapePointer = (part: string): string => part.replaceAll('~1', '/').replaceAll('~0', '~');

@@ -10,6 +10,14 @@ export const LIMITS = {
   workerIdCharacters: 256,
   nameCharacters: 128,
   descriptionCharacters: 2_048,
+  requestIdCharacters: 200,
+  inputBytes: 262_144,
+  itemsPerCall: 1_000,
+  priority: 100,
+  handOuts: 1_000_000,
+  leaseTtlSeconds: 86_400,
+  retentionDays: 36_500,
+  queuedAgeMs: 86_400_000,
   heartbeatTokenCharacters: 64,
   blockMs: 999,
   reclaimOlderThanMs: 600_000,
@@ -83,11 +91,31 @@ export const tooManyPairs = (pairs: number): string =>
 export const invalidMetadata = (problems: readonly string[]): QueueError =>
   new QueueError('invalid_metadata', problems.join('; '), { details: { error_code: 'invalid_metadata', problems } });
 
-/** Metadata that is given whole, at enqueue or with an environment. Refuses: invalid_metadata. */
-export function checkMetadata(metadata: Readonly<Record<string, unknown>>): void {
-  if (typeof metadata !== 'object' || Array.isArray(metadata)) throw invalidMetadata(['metadata must be an object']);
+/** Metadata that is given whole, at enqueue or with an environment; `where` names whose. Refuses: invalid_metadata. */
+export function checkMetadata(metadata: Readonly<Record<string, unknown>>, where = ''): void {
+  if (typeof metadata !== 'object' || Array.isArray(metadata)) {
+    throw invalidMetadata([`${where}metadata must be an object`]);
+  }
   const problems = metadataProblems(metadata);
   const pairs = Object.keys(metadata).length;
   if (pairs > LIMITS.metadataPairs) problems.push(tooManyPairs(pairs));
-  if (problems.length > 0) throw invalidMetadata(problems);
+  if (problems.length > 0) throw invalidMetadata(problems.map((problem) => where + problem));
 }
+
+/** The path of a text, key or value, that Postgres could not give back the same. Not recursive: JSON may nest as it likes. */
+export function findUnstorable(root: unknown, name: string): string | undefined {
+  const left: [path: string, value: unknown][] = [['', root]];
+  for (let next = left.pop(); next !== undefined; next = left.pop()) {
+    const [path, value] = next;
+    if (typeof value === 'string' && !isStorable(value)) return path || name;
+    if (!isRecord(value)) continue;
+    for (const [key, inner] of Object.entries(value)) {
+      if (!isStorable(key)) return `a key of ${path || name}`;
+      if (typeof inner === 'string' || isRecord(inner)) left.push([path === '' ? key : `${path}.${key}`, inner]);
+    }
+  }
+  return undefined;
+}
+
+export const isRecord = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null;

@@ -1,6 +1,7 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { QueueError } from './errors.ts';
+import { successors } from './follow-up.ts';
 import type { WorkRef, WorkState } from './items.ts';
 import { type HELD, type Locking, lockClause, type Missing, missing, missingColumns } from './sets.ts';
 
@@ -10,11 +11,15 @@ export type StopRequest = WorkRef & {
   readonly reason: 'worker' | 'operator';
 };
 
-export type Stopped = { readonly state: 'stopping' | 'stopped' };
+export type Stopped = {
+  readonly state: 'stopping' | 'stopped';
+  /** True when its follow-up was enqueued with it: there is work to be offered. */
+  readonly isFollowed: boolean;
+};
 
 /**
  * Stops a set of items (distinct ids), answers in the order asked (contract §4). A stopped item never changes again. What
- * asked first stays the reason, unless the item is never wound down: then it ends as `abandoned`.
+ * asked first stays the reason, unless the item is never wound down: then it ends as `abandoned`. What frees its slot, be it to wind down, is followed by the item's follow-up.
  * Refuses, each for itself: not_found; conflict when it is stopped, or stopping and not forced.
  */
 export async function stop(
@@ -30,7 +35,7 @@ export async function stop(
         ${requests.map((r) => r.force)}::boolean[], ${requests.map((r) => r.reason)}::text[]
       ) with ordinality as t(environment_id, id, force, reason, slot)
     ), current as materialized (
-      select w.seq, w.id, w.environment_id, w.state, wanted.reason,
+      select w.seq, w.id, w.environment_id, w.session_id, w.kind, w.lane, w.state, w.follow_up, wanted.reason,
         case
           when w.state in ('queued', 'starting') then 'stopped'
           when w.state in ('active', 'stopping') and wanted.force then 'stopped'
@@ -46,16 +51,20 @@ export async function stop(
         stopped_at = case c.next_state when 'stopped' then clock_timestamp() end,
         lease_expires_at = case c.next_state when 'stopping' then w.lease_expires_at end
       from current c where w.seq = c.seq and c.next_state is not null
-    )
+      returning w.seq, c.state, c.environment_id, c.session_id, c.kind, c.lane, c.follow_up
+    ), freed as (
+      select d.seq, d.environment_id, d.session_id, d.kind, d.lane, d.follow_up from changed d where d.state <> 'stopping'
+    ), ${successors(database.names, 'freed')}
     select c.state, c.next_state as "nextState",
+      exists (select from successor s where s.id = c.follow_up ->> 'id') as "isFollowed",
       ${missingColumns(database.names, locking)}
     from wanted left join current c on c.id = wanted.id and c.environment_id = wanted.environment_id
     order by wanted.slot`);
   return rows.map((row) => {
     if (row.state === null) return missing(row);
     if (row.nextState === null) return new QueueError('conflict', `work item ${row.asked} is already ${row.state}`);
-    return { state: row.nextState };
+    return { state: row.nextState, isFollowed: row.isFollowed };
   });
 }
 
-type Row = Missing & { state: WorkState | null; nextState: Stopped['state'] | null };
+type Row = Missing & { state: WorkState | null; nextState: Stopped['state'] | null; isFollowed: boolean };

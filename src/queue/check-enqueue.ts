@@ -1,0 +1,57 @@
+import type { EnqueueRequest } from './enqueue.ts';
+import { QueueError } from './errors.ts';
+import { WORK_KINDS } from './items.ts';
+import { checkInteger, checkMetadata, checkText, findUnstorable, isInstant, LIMITS } from './limits.ts';
+
+/** What a header can carry: poll gives the trace context back in headers (contract §9). */
+const HEADER_TEXT = /^[\x20-\x7e]{1,512}$/;
+
+/**
+ * Whatever of a request could not be stored or would be stored as something else. `where` names it in its call.
+ * Refuses: invalid_request, invalid_metadata.
+ */
+export function checkEnqueue(request: EnqueueRequest, where = ''): void {
+  const refuse = (problem: string): never => {
+    throw new QueueError('invalid_request', `${where}${problem}`);
+  };
+  checkText(`${where}environmentId`, request.environmentId, LIMITS.idCharacters);
+  checkText(`${where}sessionId`, request.sessionId, LIMITS.sessionIdCharacters);
+  if (request.kind !== undefined && !WORK_KINDS.includes(request.kind)) {
+    refuse(`kind must be one of ${WORK_KINDS.join(', ')}`);
+  }
+  const { notBefore, priority, maxHandOuts, requestId, followUp } = request;
+  if (priority !== undefined) checkInteger(`${where}priority`, priority, -LIMITS.priority, LIMITS.priority);
+  if (notBefore !== undefined && !isInstant(notBefore)) refuse('notBefore must be an RFC 3339 instant with an offset');
+  if (maxHandOuts !== undefined) checkInteger(`${where}maxHandOuts`, maxHandOuts, 1, LIMITS.handOuts);
+  if (requestId !== undefined) checkText(`${where}requestId`, requestId, LIMITS.requestIdCharacters);
+  if (followUp !== undefined && typeof followUp !== 'boolean') refuse('followUp must be true or false');
+  if (request.input !== undefined) checkInput(`${where}input`, request.input);
+  for (const [name, value] of Object.entries(request.traceContext ?? {})) {
+    if (value !== undefined && !HEADER_TEXT.test(value)) {
+      refuse(`traceContext.${name} must be 1 to 512 printable ASCII characters`);
+    }
+  }
+  checkMetadata(request.metadata ?? {}, where);
+}
+
+function checkInput(field: string, input: unknown): void {
+  let text: string | undefined;
+  try {
+    text = JSON.stringify(input);
+  } catch {} // a cycle, a bigint, or nested too deep
+  if (text === undefined) throw new QueueError('invalid_request', `${field} must be a JSON value`);
+  const bytes = Buffer.byteLength(text);
+  if (bytes > LIMITS.inputBytes) {
+    throw new QueueError(
+      'invalid_request',
+      `${field} must be at most ${LIMITS.inputBytes} bytes of JSON, not ${bytes}`,
+    );
+  }
+  const unstorable = findUnstorable(input, '');
+  if (unstorable !== undefined) {
+    throw new QueueError(
+      'invalid_request',
+      `${field} must not hold NUL or unpaired surrogates (${unstorable || 'itself'})`,
+    );
+  }
+}
