@@ -56,6 +56,17 @@ export const itemAnswer = (alias: string): RawBuilder<unknown> => {
     ${column('tracestate')} as "tracestate"`;
 };
 
+/**
+ * How far a hand-out came, also once the sweep has reset its row. A late ack is one of the same hand-out: its first ack and
+ * start count, and its last heartbeat.
+ */
+export const handOutReached = (alias: string): RawBuilder<unknown> => {
+  const first = (reset: string, present: string) =>
+    sql`coalesce(${sql.ref(`${alias}.${reset}`)}, ${sql.ref(`${alias}.${present}`)})`;
+  return sql`${first('lapsed_acknowledged_at', 'acknowledged_at')} as acknowledged_at,
+    ${first('lapsed_started_at', 'started_at')} as started_at, ${first('last_heartbeat', 'lapsed_heartbeat')} as last_heartbeat`;
+};
+
 export type ItemRow = Omit<WorkItem, 'metadata' | 'traceContext'> & {
   readonly metadata: string;
   readonly traceparent: string | null;

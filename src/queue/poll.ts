@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { environmentNotFound } from './errors.ts';
 import { hashSecret, mintId, mintSecret } from './ids.ts';
-import { type ItemRow, itemAnswer, itemSource, toWorkItem, type WorkItem } from './items.ts';
+import { handOutReached, type ItemRow, itemAnswer, itemSource, toWorkItem, type WorkItem } from './items.ts';
 
 /** Who is ready to take an item, and for how long it is then reserved. */
 export type Taker = { readonly workerId: string | null; readonly reclaimOlderThanMs: number };
@@ -43,7 +43,7 @@ export async function poll(
       from abandoned a where w.seq = a.seq
     ), free as materialized (
       select w.seq, w.id, w.priority, w.worker_id, w.sessions_token_hash, w.handed_out_at,
-        coalesce(w.lapsed_state, w.state) as lapsed_state
+        coalesce(w.lapsed_state, w.state) as lapsed_state, ${handOutReached('w')}, coalesce(w.lease_expires_at, w.lapsed_at) as lapsed_at
       from ${workItems} w
       where w.environment_id = ${environmentId} and w.lane = 'wire' and w.state = 'queued'
         and (w.lease_expires_at is null or w.lease_expires_at <= clock_timestamp())
@@ -51,7 +51,8 @@ export async function poll(
       order by w.priority desc, w.seq
       limit (select count(*) from taker) for update skip locked
     ), lapsed as materialized (
-      select w.seq, w.id, w.priority, w.worker_id, w.sessions_token_hash, w.handed_out_at, w.state as lapsed_state
+      select w.seq, w.id, w.priority, w.worker_id, w.sessions_token_hash, w.handed_out_at, w.state as lapsed_state,
+        ${handOutReached('w')}, w.lease_expires_at as lapsed_at
       from ${workItems} w
       where w.environment_id = ${environmentId} and w.lane = 'wire' and w.state in ('starting', 'active')
         and w.lease_expires_at <= clock_timestamp()
@@ -59,17 +60,22 @@ export async function poll(
       limit (select count(*) from taker) - (select count(*) from free) for update skip locked
     ), chosen as materialized (
       select c.seq, c.id, c.worker_id, c.sessions_token_hash, c.handed_out_at, c.lapsed_state,
+        c.acknowledged_at, c.started_at, c.last_heartbeat, c.lapsed_at,
         row_number() over (order by c.turn, c.priority desc, c.seq) as slot
       from (
-        select f.seq, f.id, f.priority, f.worker_id, f.sessions_token_hash, f.handed_out_at, f.lapsed_state, 1 as turn
+        select f.seq, f.id, f.priority, f.worker_id, f.sessions_token_hash, f.handed_out_at, f.lapsed_state,
+          f.acknowledged_at, f.started_at, f.last_heartbeat, f.lapsed_at, 1 as turn
         from free f
         union all
-        select l.seq, l.id, l.priority, l.worker_id, l.sessions_token_hash, l.handed_out_at, l.lapsed_state, 2 as turn
+        select l.seq, l.id, l.priority, l.worker_id, l.sessions_token_hash, l.handed_out_at, l.lapsed_state,
+          l.acknowledged_at, l.started_at, l.last_heartbeat, l.lapsed_at, 2 as turn
         from lapsed l
       ) c
     ), superseded as (
-      insert into ${handOuts} (work_id, item_seq, environment_id, worker_id, sessions_token_hash, handed_out_at, reason)
+      insert into ${handOuts} (work_id, item_seq, environment_id, worker_id, sessions_token_hash, handed_out_at,
+        acknowledged_at, started_at, last_heartbeat, lapsed_at, reason)
       select c.id, c.seq, ${environmentId}, c.worker_id, c.sessions_token_hash, c.handed_out_at,
+        c.acknowledged_at, c.started_at, c.last_heartbeat, c.lapsed_at,
         case c.lapsed_state when 'queued' then 'reservation_lapsed' when 'starting' then 'startup_lease_lapsed'
           else 'lease_lapsed' end
       from chosen c where c.handed_out_at is not null
@@ -79,7 +85,8 @@ export async function poll(
         state = 'queued', worker_id = t.worker_id, sessions_token_hash = t.token_hash,
         handed_out_at = clock_timestamp(), hand_out_count = w.hand_out_count + 1, lapsed_state = null,
         lease_expires_at = clock_timestamp() + t.reservation_ms * interval '1 millisecond', lease_ttl_seconds = null,
-        acknowledged_at = null, started_at = null, last_heartbeat = null, replaced_heartbeat = null
+        acknowledged_at = null, started_at = null, last_heartbeat = null, replaced_heartbeat = null,
+        lapsed_at = null, lapsed_acknowledged_at = null, lapsed_started_at = null, lapsed_heartbeat = null
       from chosen c join taker t on t.slot = c.slot
       where w.seq = c.seq
       returning ${itemSource('w')}, t.slot

@@ -48,7 +48,11 @@ export async function sweep(database: Database, { retentionDays }: { retentionDa
       order by w.seq limit ${sql.lit(ROWS_PER_STATEMENT_MAX)} for update of w skip locked
     ), requeued as (
       update ${workItems} w
-      set state = 'queued', lapsed_state = case when w.lapsed_state = 'active' then 'active' else w.state end, lease_expires_at = null, lease_ttl_seconds = null,
+      set state = 'queued', lapsed_at = w.lease_expires_at,
+        lapsed_acknowledged_at = coalesce(w.lapsed_acknowledged_at, w.acknowledged_at),
+        lapsed_started_at = coalesce(w.lapsed_started_at, w.started_at),
+        lapsed_heartbeat = coalesce(w.last_heartbeat, w.lapsed_heartbeat),
+        lapsed_state = case when w.lapsed_state = 'active' then 'active' else w.state end, lease_expires_at = null, lease_ttl_seconds = null,
         acknowledged_at = null, started_at = null, last_heartbeat = null, replaced_heartbeat = null
       from lapsed l where w.seq = l.seq
       returning w.environment_id
