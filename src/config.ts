@@ -1,3 +1,4 @@
+import { LIMITS } from './queue/limits.ts';
 import { DEFAULT_SETTINGS } from './queue/settings.ts';
 
 /** What the process runs with (contract §7). Durations carry their unit in the name. */
@@ -16,6 +17,7 @@ export type Config = {
   readonly sweepIntervalMs: number;
   readonly shutdownGraceSeconds: number;
   readonly retentionDays: number;
+  readonly maxHandOuts: number | null;
   readonly logLevel: LogLevel;
   /** Undefined unless the standard variables name an endpoint: then metrics are exported there. */
   readonly otlp: { readonly protocol: OtlpProtocol; readonly exportIntervalMs: number } | undefined;
@@ -44,7 +46,7 @@ export function readConfig(environment: Environment): Config {
   const problems: string[] = [];
   const text = (name: string): string | undefined => environment[name] || undefined;
 
-  const integer = (name: string, fallback: number, min: number, max: number): number => {
+  const integer = <Fallback extends number | null>(name: string, fallback: Fallback, min: number, max: number) => {
     const given = text(name);
     if (given === undefined) return fallback;
     const value = /^(0|[1-9]\d{0,15})$/.test(given) ? Number(given) : Number.NaN;
@@ -86,8 +88,13 @@ export function readConfig(environment: Environment): Config {
     return given;
   };
 
-  const leaseTtlSecondsMax = integer('LEASE_TTL_MAX_SECONDS', DEFAULT_SETTINGS.leaseTtlSecondsMax, 1, 86_400);
-  const leaseTtlSeconds = integer('LEASE_TTL_SECONDS', DEFAULT_SETTINGS.leaseTtlSeconds, 1, 86_400);
+  const leaseTtlSecondsMax = integer(
+    'LEASE_TTL_MAX_SECONDS',
+    DEFAULT_SETTINGS.leaseTtlSecondsMax,
+    1,
+    LIMITS.leaseTtlSeconds,
+  );
+  const leaseTtlSeconds = integer('LEASE_TTL_SECONDS', DEFAULT_SETTINGS.leaseTtlSeconds, 1, LIMITS.leaseTtlSeconds);
   if (leaseTtlSeconds > leaseTtlSecondsMax) {
     problems.push(
       `LEASE_TTL_SECONDS (${leaseTtlSeconds}) must not be above LEASE_TTL_MAX_SECONDS (${leaseTtlSecondsMax})`,
@@ -125,11 +132,22 @@ export function readConfig(environment: Environment): Config {
     operatorKey: secret('LEASEHOLD_API_KEY'),
     leaseTtlSeconds,
     leaseTtlSecondsMax,
-    startupLeaseSeconds: integer('STARTUP_LEASE_SECONDS', DEFAULT_SETTINGS.startupLeaseSeconds, 1, 86_400),
-    reclaimOlderThanMs: integer('RECLAIM_OLDER_THAN_MS', DEFAULT_SETTINGS.reclaimOlderThanMs, 1, 600_000),
+    startupLeaseSeconds: integer(
+      'STARTUP_LEASE_SECONDS',
+      DEFAULT_SETTINGS.startupLeaseSeconds,
+      1,
+      LIMITS.leaseTtlSeconds,
+    ),
+    reclaimOlderThanMs: integer(
+      'RECLAIM_OLDER_THAN_MS',
+      DEFAULT_SETTINGS.reclaimOlderThanMs,
+      1,
+      LIMITS.reclaimOlderThanMs,
+    ),
     sweepIntervalMs: integer('SWEEP_INTERVAL_MS', DEFAULT_SETTINGS.sweepIntervalMs, 10, 3_600_000),
     shutdownGraceSeconds: integer('SHUTDOWN_GRACE_SECONDS', 10, 0, 3_600),
-    retentionDays: integer('RETENTION_DAYS', DEFAULT_SETTINGS.retentionDays, 1, 36_500),
+    retentionDays: integer('RETENTION_DAYS', DEFAULT_SETTINGS.retentionDays, 1, LIMITS.retentionDays),
+    maxHandOuts: integer('MAX_HAND_OUTS', DEFAULT_SETTINGS.maxHandOuts, 1, LIMITS.handOuts),
     logLevel: oneOf('LOG_LEVEL', LOG_LEVELS, 'info'),
     otlp,
   };

@@ -1,17 +1,18 @@
 import { sql } from 'kysely';
-import type { CallerTransaction, Database } from './db/connect.ts';
+import { type CallerTransaction, type Database, within } from './db/connect.ts';
 import { createHandOuts, type TakeRequest } from './dispatch/hand-outs.ts';
 import { startInterval } from './dispatch/interval.ts';
 import { createNotifier } from './dispatch/notifier.ts';
 import { createSightings } from './dispatch/sightings.ts';
-import { type AckRequest, ack } from './queue/ack.ts';
-import { type Enqueued, type EnqueueRequest, enqueue } from './queue/enqueue.ts';
+import { ack } from './queue/ack.ts';
+import { type Enqueued, type EnqueueRequest, enqueue, enqueueAll } from './queue/enqueue.ts';
 import { type HeartbeatRequest, heartbeat } from './queue/heartbeat.ts';
 import { mintId } from './queue/ids.ts';
 import { checkRef, type TraceContext, type WorkRef } from './queue/items.ts';
 import { checkInteger, checkText, LIMITS } from './queue/limits.ts';
 import { patchMetadata } from './queue/metadata.ts';
 import { type HandOut, poll } from './queue/poll.ts';
+import { prune } from './queue/prune.ts';
 import { putBack } from './queue/put-back.ts';
 import { list, retrieve } from './queue/read.ts';
 import { runSet } from './queue/sets.ts';
@@ -36,11 +37,16 @@ export type PollRequest = {
   readonly workerId?: string | undefined;
   /** 1 to 999; absent: look once, do not wait. */
   readonly blockMs?: number | undefined;
-  /** How long the item stays reserved for this poll, >= 1, clamped to 600000. */
+  /** How long the item stays reserved for this poll, >= 1, clamped to 600000; absent: as the environment says. */
   readonly reclaimOlderThanMs?: number | undefined;
+  /** Takes only what has waited this long since it was enqueued, 0 to 86400000; absent: 0. */
+  readonly minQueuedAgeMs?: number | undefined;
   /** Aborts when whoever asked has gone: what was taken for it is put back. */
   readonly signal?: AbortSignal | undefined;
 };
+
+/** Retention is counted in days, and pruning looks at every environment. */
+const PRUNE_INTERVAL_MS_MIN = 10_000;
 
 /**
  * The queue as a library, without HTTP. The verbs work at once; `start` adds the background: LISTEN, so that another
@@ -50,7 +56,8 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
   const settings: QueueSettings = { ...DEFAULT_SETTINGS, ...overrides };
   const origin = mintId('req');
   const handOuts = createHandOuts({
-    look: (environmentId, takers) => poll(database, environmentId, takers),
+    look: (environmentId, minQueuedAgeMs, takers) =>
+      poll(database, environmentId, takers, { ...settings, minQueuedAgeMs }),
     putBack: async ({ item, sessionsToken }) => {
       if (await putBack(database, sessionsToken, true)) notifier.tell(item.environmentId);
     },
@@ -76,37 +83,65 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
     }
   };
 
+  const pruneAll = async () => {
+    for (let more = true; more; ) ({ more } = await prune(database, settings));
+  };
+
+  /** The active span's context, where the request has none. */
+  const traced = (request: EnqueueRequest): EnqueueRequest => {
+    const context = request.traceContext ?? traceContext?.();
+    return context === undefined ? request : { ...request, traceContext: context };
+  };
+
+  /** In a transaction the notification is part of it. */
+  const offerCreated = (enqueued: readonly Enqueued[], transaction: CallerTransaction | undefined) => {
+    if (transaction !== undefined) return;
+    const offered = enqueued.filter(({ created, lane }) => created && lane === 'wire');
+    for (const environmentId of new Set(offered.map(({ item }) => item.environmentId))) offer(environmentId);
+  };
+
   return {
     settings,
 
     /**
      * Puts work in; idempotent while live. In `transaction`, the caller's, the row and its notification commit with the
-     * caller's writes. Refuses: invalid_request, invalid_metadata, environment_not_found.
+     * caller's writes. Refuses: invalid_request, invalid_metadata, environment_not_found,
+     * environment_archived; conflict when the request id is known for another session or kind.
      */
     async enqueue(request: EnqueueRequest, transaction?: CallerTransaction): Promise<Enqueued> {
-      const context = request.traceContext ?? traceContext?.();
-      const enqueued = await enqueue(
-        database,
-        context === undefined ? request : { ...request, traceContext: context },
-        transaction,
-      );
-      if (transaction === undefined && enqueued.created && enqueued.lane === 'wire') offer(request.environmentId);
+      const enqueued = await enqueue(database, traced(request), transaction);
+      offerCreated([enqueued], transaction);
       return enqueued;
     },
 
+    /** The same for 1 to 1000 requests, all or nothing; answers in the order asked. Also refuses: conflict. */
+    async enqueueAll(requests: readonly EnqueueRequest[], transaction?: CallerTransaction): Promise<Enqueued[]> {
+      const enqueued = await enqueueAll(database, requests.map(traced), transaction);
+      offerCreated(enqueued, transaction);
+      return enqueued;
+    },
+
+    /** There may be work that no verb of this queue put in: looks again for those who wait, here and on other replicas. */
+    offer,
+
     /** The next item for a worker, reserved; null when there is none in time. Refuses: environment_not_found, invalid_request. */
     async poll(request: PollRequest): Promise<HandOut | null> {
-      const { environmentId, workerId, blockMs, reclaimOlderThanMs = settings.reclaimOlderThanMs, signal } = request;
+      const { environmentId, workerId, blockMs, reclaimOlderThanMs, minQueuedAgeMs = 0, signal } = request;
       // Looks are shared: what SQL cannot take would fail them for others.
       checkText('environmentId', environmentId, LIMITS.idCharacters);
       if (workerId !== undefined) checkText('workerId', workerId, LIMITS.workerIdCharacters);
       if (blockMs !== undefined) checkInteger('blockMs', blockMs, 1, LIMITS.blockMs);
-      checkInteger('reclaimOlderThanMs', reclaimOlderThanMs, 1, Number.MAX_SAFE_INTEGER);
+      if (reclaimOlderThanMs !== undefined) {
+        checkInteger('reclaimOlderThanMs', reclaimOlderThanMs, 1, Number.MAX_SAFE_INTEGER);
+      }
+      checkInteger('minQueuedAgeMs', minQueuedAgeMs, 0, LIMITS.queuedAgeMs);
       const taker: TakeRequest = {
         environmentId,
         workerId: workerId ?? null,
         blockMs,
-        reclaimOlderThanMs: Math.min(reclaimOlderThanMs, LIMITS.reclaimOlderThanMs),
+        reclaimOlderThanMs:
+          reclaimOlderThanMs === undefined ? null : Math.min(reclaimOlderThanMs, LIMITS.reclaimOlderThanMs),
+        minQueuedAgeMs,
         signal,
       };
       sightings.note(environmentId, taker.workerId);
@@ -126,15 +161,13 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
     },
 
     /** Acknowledges a set. Each item: itself, or a refusal (not_found). */
-    ack: (refs: readonly WorkRef[]) =>
-      runSet(
-        refs.map((ref): AckRequest => ({ ...ref, startupLeaseSeconds: settings.startupLeaseSeconds })),
-        (set, locking) => ack(database, set, locking),
-      ),
+    ack: (refs: readonly WorkRef[]) => runSet(refs, (set, locking) => ack(database, set, settings, locking)),
 
     /** Extends a set of leases. Each item: the heartbeat, or a refusal (not_found, precondition_failed). */
     heartbeat: (
-      requests: readonly (Omit<HeartbeatRequest, 'ttlSeconds'> & { readonly desiredTtlSeconds?: number | undefined })[],
+      requests: readonly (Omit<HeartbeatRequest, 'desiredTtlSeconds'> & {
+        readonly desiredTtlSeconds?: number | undefined;
+      })[],
     ) =>
       runSet(
         requests.map(({ desiredTtlSeconds, ...request }): HeartbeatRequest => {
@@ -142,14 +175,27 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
           if (desiredTtlSeconds !== undefined) {
             checkInteger('desiredTtlSeconds', desiredTtlSeconds, 1, Number.MAX_SAFE_INTEGER);
           }
-          const ttlSeconds = Math.min(desiredTtlSeconds ?? settings.leaseTtlSeconds, settings.leaseTtlSecondsMax);
-          return { ...request, ttlSeconds };
+          const desired = desiredTtlSeconds === undefined ? null : Math.min(desiredTtlSeconds, LIMITS.leaseTtlSeconds);
+          return { ...request, desiredTtlSeconds: desired };
         }),
-        (set, locking) => heartbeat(database, set, settings.leaseTtlSeconds, locking),
+        (set, locking) => heartbeat(database, set, settings, locking),
       ),
 
-    /** Stops a set. Each item: its new state, or a refusal (not_found, conflict). */
-    stop: (requests: readonly StopRequest[]) => runSet(requests, (set, locking) => stop(database, set, locking)),
+    /**
+     * Stops a set; the follow-ups of what frees its slot are enqueued with it. Each item: its new state, or a refusal (not_found,
+     * conflict). In `transaction` waiting polls are not woken: call `offer` after the commit.
+     */
+    async stop(requests: readonly StopRequest[], transaction?: CallerTransaction) {
+      const place = transaction === undefined ? database : within(database, transaction);
+      const outcomes = await runSet(requests, (set, locking) => stop(place, set, locking));
+      for (const [index, outcome] of outcomes.entries()) {
+        const request = requests[index];
+        if (request !== undefined && 'isFollowed' in outcome && outcome.isFollowed && !transaction) {
+          offer(request.environmentId);
+        }
+      }
+      return outcomes;
+    },
 
     /** Merges metadata. Refuses: not_found, invalid_metadata. */
     async patchMetadata(ref: WorkRef, patch: Readonly<Record<string, string | null>>) {
@@ -182,8 +228,11 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
       return allStats(database);
     },
 
-    /** One pass of the background sweep, also for processes that run it on a schedule of their own. */
-    sweep: sweepAll,
+    /** One pass of the background's work, also for processes that run it on a schedule of their own. */
+    async sweep(): Promise<void> {
+      await sweepAll();
+      await pruneAll();
+    },
 
     /** True while another replica's enqueue would wake a poll that waits here. */
     isListening: () => listening(),
@@ -199,7 +248,9 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
       });
       listening = listener.isListening;
       const sweeper = startInterval(sweepAll, settings.sweepIntervalMs, (error) => onFault(error, 'a sweep failed'));
-      background.push(listener, sweeper);
+      const pruneIntervalMs = Math.max(settings.sweepIntervalMs, PRUNE_INTERVAL_MS_MIN);
+      const pruner = startInterval(pruneAll, pruneIntervalMs, (error) => onFault(error, 'pruning failed'));
+      background.push(listener, sweeper, pruner);
     },
 
     /** Answers waiting polls with null and ends the background; verbs go on working until the database is closed. */

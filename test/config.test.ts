@@ -27,6 +27,7 @@ const DEFAULTS: Config = {
   sweepIntervalMs: 1000,
   shutdownGraceSeconds: 10,
   retentionDays: 7,
+  maxHandOuts: null,
   logLevel: 'info',
   otlp: undefined,
 };
@@ -49,6 +50,7 @@ const INTEGERS: [variable: string, field: keyof Config, min: number, max: number
   ['SWEEP_INTERVAL_MS', 'sweepIntervalMs', 10, 3_600_000],
   ['SHUTDOWN_GRACE_SECONDS', 'shutdownGraceSeconds', 0, 3600],
   ['RETENTION_DAYS', 'retentionDays', 1, 36_500],
+  ['MAX_HAND_OUTS', 'maxHandOuts', 1, 1_000_000],
 ];
 const NO_INTEGERS = ['1e2', '0x10', ' 5 ', '5 ', '5.0', '-1', '+5', '05', 'five', '٣', '99999999999999999999'];
 

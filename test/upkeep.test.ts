@@ -2,6 +2,8 @@ import { sql } from 'kysely';
 import t from 'tap';
 import { createEnvironment, createQueue } from '../src/index.ts';
 import { recordSightings } from '../src/queue/sightings.ts';
+import { prune } from '../src/queue/prune.ts';
+import { DEFAULT_SETTINGS } from '../src/queue/settings.ts';
 import { sweep } from '../src/queue/sweep.ts';
 import { STATEMENTS, watch, watchPromise } from './support/gates.ts';
 import { ENGINES, lapse, testDatabase, until } from './support/harness.ts';
@@ -123,16 +125,21 @@ for (const engine of ENGINES) {
           select 'work_' || ${what}::text || n, ${environmentId}, ${what}::text || n, 'tool_exec', 'wire', ${state}
           from generate_series(1, ${items}::integer) n`);
         }
-        const first = await sweep(database, RETENTION);
-        for (const what of ['finalised', 'requeued', 'pruned'] as const) {
-          t.ok(first[what] > 0 && first[what] <= BOUND_MAX, `${first[what]} ${what}`);
+        const first = await sweep(database, DEFAULT_SETTINGS);
+        const { pruned, more } = await prune(database, DEFAULT_SETTINGS);
+        for (const [what, done] of Object.entries({
+          ...{ finalised: first.finalised, requeued: first.requeued },
+          pruned,
+        })) {
+          t.ok(done > 0 && done <= BOUND_MAX, `${done} ${what}`);
         }
-        t.equal(first.more, true);
+        t.same([first.more, more], [true, true]);
         t.same(first.environmentIds, [environmentId]);
         const queue = createQueue({ database });
         t.teardown(() => queue.close());
         await queue.sweep();
-        t.match(await sweep(database, RETENTION), { finalised: 0, requeued: 0, pruned: 0, more: false });
+        t.match(await sweep(database, DEFAULT_SETTINGS), { finalised: 0, requeued: 0, more: false });
+        t.same(await prune(database, DEFAULT_SETTINGS), { pruned: 0, more: false });
         t.equal(await count(sql`${workItems} where environment_id = ${environmentId} and state = 'queued'`), items);
         t.equal(await count(sql`${workItems} where environment_id = ${environmentId} and state = 'stopped'`), items);
         t.equal(

@@ -1,7 +1,9 @@
-import type { HandOut, Taker } from '../queue/poll.ts';
+import type { HandOut, Look, Taker } from '../queue/poll.ts';
 
 export type TakeRequest = Taker & {
   readonly environmentId: string;
+  /** Takes only what has waited this long: those who share it stand in one line. */
+  readonly minQueuedAgeMs: number;
   /** Wait this long for work to come; undefined looks once. */
   readonly blockMs: number | undefined;
   /** Aborts when whoever asked has gone. */
@@ -9,8 +11,8 @@ export type TakeRequest = Taker & {
 };
 
 export type HandOutsOptions = {
-  /** One look at the database for a line of takers: taker n's hand-out at index n. */
-  look(environmentId: string, takers: readonly Taker[]): Promise<(HandOut | null)[]>;
+  /** One look at the database for a line of takers. */
+  look(environmentId: string, minQueuedAgeMs: number, takers: readonly Taker[]): Promise<Look>;
   /** Undoes a hand-out that reached nobody. */
   putBack(handOut: HandOut): Promise<void>;
   takersPerLookMax?: number;
@@ -29,6 +31,8 @@ type Waiter = {
 };
 
 type Line = {
+  readonly environmentId: string;
+  readonly minQueuedAgeMs: number;
   readonly waiters: Set<Waiter>;
   /** Those that no look has been for yet. */
   readonly fresh: Set<Waiter>;
@@ -42,53 +46,58 @@ const TAKERS_PER_LOOK_MAX = 64;
 const LOOK_AGAIN_MS = 100;
 
 /**
- * Who waits for work, by environment, in order of arrival. One look at a time serves a whole line: the takers in front get what
+ * Who waits for work, by environment and least age of what is taken, in order of arrival. One look at a time serves a whole line: the takers in front get what
  * it finds, and when it finds less than was asked for, everybody who came before it began has been looked for. A waiter is in
  * line before the look begins, so an enqueue is never missed (design §5).
  */
 export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LOOK_MAX }: HandOutsOptions) {
-  const lines = new Map<string, Line>();
+  const lines = new Map<string, Line[]>();
   let closed = false;
 
-  const lineOf = (environmentId: string): Line => {
-    let line = lines.get(environmentId);
+  const lineOf = ({ environmentId, minQueuedAgeMs }: TakeRequest): Line => {
+    const here = lines.get(environmentId) ?? [];
+    let line = here.find((other) => other.minQueuedAgeMs === minQueuedAgeMs);
     if (line === undefined) {
-      line = { waiters: new Set(), fresh: new Set(), woken: false, looking: false, again: undefined };
-      lines.set(environmentId, line);
+      const fate = { woken: false, looking: false, again: undefined };
+      line = { environmentId, minQueuedAgeMs, waiters: new Set(), fresh: new Set(), ...fate };
+      lines.set(environmentId, [...here, line]);
     }
     return line;
   };
 
-  async function serve(environmentId: string, line: Line): Promise<void> {
+  async function serve(line: Line): Promise<void> {
     if (line.looking) return;
     line.looking = true;
     while (line.waiters.size > 0 && (line.woken || line.fresh.size > 0)) {
       line.woken = false;
-      await lookOnce(environmentId, line);
+      await lookOnce(line);
     }
     line.looking = false;
-    forgetIfEmpty(environmentId, line);
+    forgetIfEmpty(line);
   }
 
-  function forgetIfEmpty(environmentId: string, line: Line): void {
+  function forgetIfEmpty(line: Line): void {
     if (line.looking || line.waiters.size > 0) return;
     clearTimeout(line.again);
-    lines.delete(environmentId);
+    const others = lines.get(line.environmentId)?.filter((other) => other !== line) ?? [];
+    if (others.length === 0) lines.delete(line.environmentId);
+    else lines.set(line.environmentId, others);
   }
 
-  function wakeLine(environmentId: string, line: Line): void {
+  function wakeLine(line: Line): void {
     line.woken = true;
-    void serve(environmentId, line);
+    void serve(line);
   }
 
-  async function lookOnce(environmentId: string, line: Line): Promise<void> {
+  async function lookOnce(line: Line): Promise<void> {
     const takers = [...line.waiters.values().take(takersPerLookMax)];
     const before = [...line.fresh];
     for (const waiter of takers) waiter.inLook = true;
-    let handOuts: (HandOut | null)[];
+    let found: Look;
     try {
-      handOuts = await look(
-        environmentId,
+      found = await look(
+        line.environmentId,
+        line.minQueuedAgeMs,
         takers.map((waiter) => waiter.request),
       );
     } catch (error) {
@@ -96,13 +105,13 @@ export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LO
       // Those who have been looked for go on waiting; nobody is told "nothing" without a look.
       for (const waiter of new Set([...before, ...takers.filter((taker) => !taker.patient)])) waiter.fail(error);
       clearTimeout(line.again);
-      line.again = setTimeout(() => wakeLine(environmentId, line), LOOK_AGAIN_MS);
+      line.again = setTimeout(() => wakeLine(line), LOOK_AGAIN_MS);
       return;
     }
     const unwanted: HandOut[] = [];
     for (const [index, waiter] of takers.entries()) {
       waiter.inLook = false;
-      const handOut = handOuts[index] ?? null;
+      const handOut = found.handOuts[index] ?? null;
       if (handOut === null) continue;
       if (waiter.gone) unwanted.push(handOut);
       else waiter.settle(handOut);
@@ -113,7 +122,10 @@ export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LO
       line.woken = true;
       return;
     }
-    if (handOuts.some((handOut) => handOut === null)) {
+    // What was set aside stood before other work, and may have had a follow-up: that look was not the last word.
+    if (found.setAside > 0) {
+      line.woken = true;
+    } else if (found.handOuts.some((handOut) => handOut === null)) {
       for (const waiter of before) {
         waiter.looked = true;
         line.fresh.delete(waiter);
@@ -129,13 +141,13 @@ export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LO
     take(request: TakeRequest): Promise<HandOut | null> {
       if (closed && request.blockMs !== undefined) return Promise.resolve(null);
       return new Promise((resolve, reject) => {
-        const line = lineOf(request.environmentId);
+        const line = lineOf(request);
         const leave = () => {
           clearTimeout(timer);
           request.signal?.removeEventListener('abort', abort);
           line.waiters.delete(waiter);
           line.fresh.delete(waiter);
-          forgetIfEmpty(request.environmentId, line);
+          forgetIfEmpty(line);
         };
         const waiter: Waiter = {
           request,
@@ -162,23 +174,20 @@ export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LO
         line.fresh.add(waiter);
         if (request.signal?.aborted) abort();
         else request.signal?.addEventListener('abort', abort, { once: true });
-        void serve(request.environmentId, line);
+        void serve(line);
       });
     },
 
     /** There may be work: look again for those who wait. Without an environment: everywhere. */
     wake(environmentId?: string): void {
-      for (const [id, line] of environmentId === undefined
-        ? lines
-        : [[environmentId, lines.get(environmentId)] as const]) {
-        if (line !== undefined) wakeLine(id, line);
-      }
+      const woken = environmentId === undefined ? [...lines.values()].flat() : (lines.get(environmentId) ?? []);
+      for (const line of woken) wakeLine(line);
     },
 
     /** Ends all waiting: blocked polls are answered null, at once or after the look that they are in. */
     close(): void {
       closed = true;
-      for (const line of lines.values()) for (const waiter of [...line.waiters]) losePatience(waiter);
+      for (const line of [...lines.values()].flat()) for (const waiter of [...line.waiters]) losePatience(waiter);
     },
   };
 }

@@ -3,32 +3,29 @@ import type { Database } from '../db/connect.ts';
 import type { QueueError } from './errors.ts';
 import { type ItemRow, itemAnswer, itemSource, toWorkItem, type WorkItem, type WorkRef } from './items.ts';
 import { type HELD, type Locking, lockClause, type Missing, missing, missingColumns } from './sets.ts';
-
-export type AckRequest = WorkRef & {
-  /** From the ack to the first heartbeat. */
-  readonly startupLeaseSeconds: number;
-};
+import type { QueueSettings } from './settings.ts';
 
 /**
  * Acknowledges a set of items (distinct ids), answers in the order asked. Only the queued → starting edge writes: it stamps
- * `acknowledgedAt` and installs the startup lease; an item past it is answered as it is, never with a conflict (contract §4).
+ * `acknowledgedAt` and installs the environment's startup lease; an item past it is answered as it is, never with a conflict (contract §4).
  * Refuses, each for itself: not_found.
  */
 export async function ack(
   database: Database,
-  requests: readonly AckRequest[],
+  requests: readonly WorkRef[],
+  { startupLeaseSeconds }: Pick<QueueSettings, 'startupLeaseSeconds'>,
   locking: Locking = 'wait',
 ): Promise<(WorkItem | QueueError | typeof HELD)[]> {
-  const { workItems } = database.names;
+  const { workItems, environments } = database.names;
   const rows = await database.rows(sql<Missing & { id: string | null } & Omit<ItemRow, 'id'>>`
     with wanted as materialized (
-      select t.environment_id, t.id, t.lease_seconds, t.slot
-      from unnest(${requests.map((r) => r.environmentId)}::text[], ${requests.map((r) => r.id)}::text[],
-        ${requests.map((r) => r.startupLeaseSeconds)}::integer[]
-      ) with ordinality as t(environment_id, id, lease_seconds, slot)
+      select t.environment_id, t.id, t.slot
+      from unnest(${requests.map((r) => r.environmentId)}::text[], ${requests.map((r) => r.id)}::text[]
+      ) with ordinality as t(environment_id, id, slot)
     ), current as materialized (
-      select ${itemSource('w')}, wanted.lease_seconds
+      select ${itemSource('w')}, coalesce(e.startup_lease_seconds, ${startupLeaseSeconds}::integer) as lease_seconds
       from ${workItems} w join wanted on wanted.id = w.id and wanted.environment_id = w.environment_id
+        join ${environments} e on e.id = w.environment_id
       where w.lane = 'wire'
       order by w.seq ${lockClause(locking)}
     ), changed as (

@@ -1,9 +1,10 @@
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { rfc3339 } from '../db/sql.ts';
 import { QueueError } from './errors.ts';
 import type { WorkRef, WorkState } from './items.ts';
 import { type HELD, type Locking, lockClause, type Missing, missing, missingColumns } from './sets.ts';
+import type { QueueSettings } from './settings.ts';
 
 /** Claims a `starting` item that has no heartbeat yet (contract §5). */
 export const NO_HEARTBEAT = 'NO_HEARTBEAT';
@@ -11,7 +12,8 @@ export const NO_HEARTBEAT = 'NO_HEARTBEAT';
 export type HeartbeatRequest = WorkRef & {
   /** The last heartbeat the caller knows of, byte for byte, or `NO_HEARTBEAT`. */
   readonly expectedLastHeartbeat: string;
-  readonly ttlSeconds: number;
+  /** Clamped to the environment's maximum; null: its default. */
+  readonly desiredTtlSeconds: number | null;
   /** The client says that it sends this again because the first answer was lost (contract §5). */
   readonly isRetry: boolean;
 };
@@ -34,19 +36,24 @@ export type Heartbeat = {
 export async function heartbeat(
   database: Database,
   requests: readonly HeartbeatRequest[],
-  defaultTtlSeconds: number,
+  { leaseTtlSeconds, leaseTtlSecondsMax }: Pick<QueueSettings, 'leaseTtlSeconds' | 'leaseTtlSecondsMax'>,
   locking: Locking = 'wait',
 ): Promise<(Heartbeat | QueueError | typeof HELD)[]> {
-  const { workItems } = database.names;
+  const { workItems, environments } = database.names;
+  const ttlSeconds = (
+    desired: RawBuilder<unknown>,
+  ) => sql`least(coalesce(${desired}, e.lease_ttl_seconds, ${leaseTtlSeconds}::integer),
+    coalesce(e.lease_ttl_max_seconds, ${leaseTtlSecondsMax}::integer))`;
   const rows = await database.rows(sql<Row>`
     with wanted as materialized (
-      select t.environment_id, t.id, t.expected, t.ttl_seconds, t.is_retry, t.slot
+      select t.environment_id, t.id, t.expected, t.desired, t.is_retry, t.slot
       from unnest(${requests.map((r) => r.environmentId)}::text[], ${requests.map((r) => r.id)}::text[],
-        ${requests.map((r) => r.expectedLastHeartbeat)}::text[], ${requests.map((r) => r.ttlSeconds)}::integer[],
+        ${requests.map((r) => r.expectedLastHeartbeat)}::text[], ${requests.map((r) => r.desiredTtlSeconds)}::integer[],
         ${requests.map((r) => r.isRetry)}::boolean[]
-      ) with ordinality as t(environment_id, id, expected, ttl_seconds, is_retry, slot)
+      ) with ordinality as t(environment_id, id, expected, desired, is_retry, slot)
     ), current as materialized (
-      select w.seq, w.id, w.environment_id, w.state, w.last_heartbeat, w.lease_ttl_seconds, wanted.ttl_seconds,
+      select w.seq, w.id, w.environment_id, w.state, w.last_heartbeat, ${ttlSeconds(sql`wanted.desired`)} as ttl_seconds,
+        coalesce(w.lease_ttl_seconds, ${ttlSeconds(sql`null::integer`)}) as lease_ttl_seconds,
         case
           when w.state = 'starting' and wanted.expected = ${NO_HEARTBEAT} then 'beat'
           when w.state = 'active' and wanted.expected = ${rfc3339(sql`w.last_heartbeat`)} then 'beat'
@@ -57,6 +64,7 @@ export async function heartbeat(
           else 'refused'
         end as decision
       from ${workItems} w join wanted on wanted.id = w.id and wanted.environment_id = w.environment_id
+        join ${environments} e on e.id = w.environment_id
       where w.lane = 'wire'
       order by w.seq ${lockClause(locking)}
     ), extended as (
@@ -79,8 +87,7 @@ export async function heartbeat(
     order by wanted.slot`);
   return rows.map((row) => {
     if (row.state === null) return missing(row);
-    const { lastHeartbeat, leaseExtended, state } = row;
-    const ttlSeconds = row.ttlSeconds ?? defaultTtlSeconds;
+    const { lastHeartbeat, leaseExtended, state, ttlSeconds } = row;
     if (row.decision !== 'refused') return { lastHeartbeat, leaseExtended, state, ttlSeconds };
     return new QueueError('precondition_failed', refusal(state, row.expected), {
       details: {
@@ -92,11 +99,10 @@ export async function heartbeat(
 }
 
 type Row = Missing &
-  Omit<Heartbeat, 'state' | 'ttlSeconds'> & {
+  Omit<Heartbeat, 'state'> & {
     expected: string;
     decision: 'beat' | 'replay' | 'over' | 'refused' | null;
     state: WorkState | null;
-    ttlSeconds: number | null;
   };
 
 /** Says which of the three it is: never acked, claimed by another holder, or a stale token (contract §5). */

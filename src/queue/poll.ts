@@ -1,33 +1,57 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { environmentNotFound } from './errors.ts';
+import { successors } from './follow-up.ts';
 import { hashSecret, mintId, mintSecret } from './ids.ts';
 import { handOutReached, type ItemRow, itemAnswer, itemSource, toWorkItem, type WorkItem } from './items.ts';
+import type { QueueSettings } from './settings.ts';
 
-/** Who is ready to take an item, and for how long it is then reserved. */
-export type Taker = { readonly workerId: string | null; readonly reclaimOlderThanMs: number };
+/** Who is ready to take an item, and for how long it is then reserved; null: as the environment says. */
+export type Taker = { readonly workerId: string | null; readonly reclaimOlderThanMs: number | null };
 
 /** One item given to one taker. `sessionsToken` exists only here: the row keeps its hash (contract §6). */
 export type HandOut = { readonly item: WorkItem; readonly sessionsToken: string };
+
+export type Look = {
+  /** Taker n's at index n, null when there was nothing for it. */
+  readonly handOuts: readonly (HandOut | null)[];
+  /** Items that were stopped as exhausted in place of being handed out: look again before saying that there is nothing. */
+  readonly setAside: number;
+};
+
+export type LookOptions = Pick<QueueSettings, 'reclaimOlderThanMs' | 'maxHandOuts'> & {
+  /** Takes only what was created this long ago. */
+  readonly minQueuedAgeMs: number;
+};
 
 /** At most this many abandoned `stopping` items are finalised by one poll (contract §4). */
 export const FINALISED_PER_POLL_MAX = 50;
 
 /**
- * One look for a whole line of takers, in order: taker n's answer is at index n, null when there was nothing for it.
- * Hands out what is queued and free, then what has lapsed; finalises abandoned `stopping` items also when nothing is
- * handed out. A re-hand-out mints a new id and remembers the old one. Nobody waits for a locked row.
+ * One look for a whole line of takers, in order. Hands out what is queued and free, then what has lapsed; finalises abandoned `stopping` items also when nothing is
+ * handed out. A re-hand-out mints a new id and remembers the old one; an item that was handed out as often as it may be is stopped instead. Where the environment is
+ * paused nothing is handed out. Nobody waits for a locked row.
  * Refuses: environment_not_found.
  */
 export async function poll(
   database: Database,
   environmentId: string,
   takers: readonly Taker[],
-): Promise<(HandOut | null)[]> {
+  { reclaimOlderThanMs, maxHandOuts, minQueuedAgeMs }: LookOptions,
+): Promise<Look> {
   const { workItems, handOuts, environments } = database.names;
   const secrets = takers.map(() => mintSecret());
-  const rows = await database.rows(sql<{ found: boolean; slot: number | null } & ItemRow>`
-    with taker as materialized (
+  const isOldEnough =
+    minQueuedAgeMs === 0
+      ? sql``
+      : sql`and w.created_at <= clock_timestamp() - ${minQueuedAgeMs} * interval '1 millisecond'`;
+  const isSpent = sql`coalesce(w.hand_out_count
+    >= coalesce(w.max_hand_outs, (select p.max_hand_outs from place p), ${maxHandOuts}::integer), false) as is_spent`;
+  const rows = await database.rows(sql<{ found: boolean; setAside: number; slot: number | null } & ItemRow>`
+    with place as materialized (
+      select e.paused_at is not null as is_paused, e.max_hand_outs, e.reclaim_older_than_ms
+      from ${environments} e where e.id = ${environmentId}
+    ), taker as materialized (
       select t.fresh_id, t.token_hash, t.worker_id, t.reservation_ms, t.slot
       from unnest(${takers.map(() => mintId('work'))}::text[], ${secrets.map(hashSecret)}::text[],
         ${takers.map((taker) => taker.workerId)}::text[], ${takers.map((taker) => taker.reclaimOlderThanMs)}::integer[]
@@ -43,68 +67,79 @@ export async function poll(
       from abandoned a where w.seq = a.seq
     ), free as materialized (
       select w.seq, w.id, w.priority, w.worker_id, w.sessions_token_hash, w.handed_out_at,
-        coalesce(w.lapsed_state, w.state) as lapsed_state, ${handOutReached('w')}, coalesce(w.lease_expires_at, w.lapsed_at) as lapsed_at
+        coalesce(w.lapsed_state, w.state) as lapsed_state, ${handOutReached('w')}, coalesce(w.lease_expires_at, w.lapsed_at) as lapsed_at,
+        ${isSpent}
       from ${workItems} w
       where w.environment_id = ${environmentId} and w.lane = 'wire' and w.state = 'queued'
         and (w.lease_expires_at is null or w.lease_expires_at <= clock_timestamp())
         and (w.not_before is null or w.not_before <= clock_timestamp())
+        and not (select p.is_paused from place p) ${isOldEnough}
       order by w.priority desc, w.seq
       limit (select count(*) from taker) for update skip locked
     ), lapsed as materialized (
       select w.seq, w.id, w.priority, w.worker_id, w.sessions_token_hash, w.handed_out_at, w.state as lapsed_state,
-        ${handOutReached('w')}, w.lease_expires_at as lapsed_at
+        ${handOutReached('w')}, w.lease_expires_at as lapsed_at, ${isSpent}
       from ${workItems} w
       where w.environment_id = ${environmentId} and w.lane = 'wire' and w.state in ('starting', 'active')
         and w.lease_expires_at <= clock_timestamp()
+        and not (select p.is_paused from place p) ${isOldEnough}
       order by w.seq
       limit (select count(*) from taker) - (select count(*) from free) for update skip locked
     ), chosen as materialized (
       select c.seq, c.id, c.worker_id, c.sessions_token_hash, c.handed_out_at, c.lapsed_state,
-        c.acknowledged_at, c.started_at, c.last_heartbeat, c.lapsed_at,
-        row_number() over (order by c.turn, c.priority desc, c.seq) as slot
+        c.acknowledged_at, c.started_at, c.last_heartbeat, c.lapsed_at, c.is_spent,
+        row_number() over (partition by c.is_spent order by c.turn, c.priority desc, c.seq) as slot
       from (
         select f.seq, f.id, f.priority, f.worker_id, f.sessions_token_hash, f.handed_out_at, f.lapsed_state,
-          f.acknowledged_at, f.started_at, f.last_heartbeat, f.lapsed_at, 1 as turn
+          f.acknowledged_at, f.started_at, f.last_heartbeat, f.lapsed_at, f.is_spent, 1 as turn
         from free f
         union all
         select l.seq, l.id, l.priority, l.worker_id, l.sessions_token_hash, l.handed_out_at, l.lapsed_state,
-          l.acknowledged_at, l.started_at, l.last_heartbeat, l.lapsed_at, 2 as turn
+          l.acknowledged_at, l.started_at, l.last_heartbeat, l.lapsed_at, l.is_spent, 2 as turn
         from lapsed l
       ) c
-    ), superseded as (
+    ), exhausted as (
+      update ${workItems} w
+      set state = 'stopped', stopped_at = clock_timestamp(), stop_reason = 'exhausted', lease_expires_at = null
+      from chosen c where w.seq = c.seq and c.is_spent
+      returning w.seq, w.environment_id, w.session_id, w.kind, w.lane, w.follow_up
+    ), ${successors(database.names, 'exhausted')}, superseded as (
       insert into ${handOuts} (work_id, item_seq, environment_id, worker_id, sessions_token_hash, handed_out_at,
         acknowledged_at, started_at, last_heartbeat, lapsed_at, reason)
       select c.id, c.seq, ${environmentId}, c.worker_id, c.sessions_token_hash, c.handed_out_at,
         c.acknowledged_at, c.started_at, c.last_heartbeat, c.lapsed_at,
         case c.lapsed_state when 'queued' then 'reservation_lapsed' when 'starting' then 'startup_lease_lapsed'
           else 'lease_lapsed' end
-      from chosen c where c.handed_out_at is not null
+      from chosen c where c.handed_out_at is not null and not c.is_spent
     ), handed_out as (
       update ${workItems} w
       set id = case when c.handed_out_at is null then w.id else t.fresh_id end,
         state = 'queued', worker_id = t.worker_id, sessions_token_hash = t.token_hash,
         handed_out_at = clock_timestamp(), hand_out_count = w.hand_out_count + 1, lapsed_state = null,
-        lease_expires_at = clock_timestamp() + t.reservation_ms * interval '1 millisecond', lease_ttl_seconds = null,
+        is_last_hand_out = coalesce(w.hand_out_count + 1
+          >= coalesce(w.max_hand_outs, (select p.max_hand_outs from place p), ${maxHandOuts}::integer), false),
+        lease_expires_at = clock_timestamp() + coalesce(t.reservation_ms, (select p.reclaim_older_than_ms from place p),
+          ${reclaimOlderThanMs}::integer) * interval '1 millisecond', lease_ttl_seconds = null,
         acknowledged_at = null, started_at = null, last_heartbeat = null, replaced_heartbeat = null,
         lapsed_at = null, lapsed_acknowledged_at = null, lapsed_started_at = null, lapsed_heartbeat = null
       from chosen c join taker t on t.slot = c.slot
-      where w.seq = c.seq
+      where w.seq = c.seq and not c.is_spent
       returning ${itemSource('w')}, t.slot
     )
-    select exists (select from ${environments} e where e.id = ${environmentId}) as found,
+    select exists (select from place) as found, (select count(*) from exhausted)::integer as "setAside",
       h.slot::integer as slot, ${itemAnswer('h')}
     from (select 1) one left join handed_out h on true`);
 
   if (!rows[0]?.found) throw environmentNotFound(environmentId);
-  const answers: (HandOut | null)[] = takers.map(() => null);
+  const found: (HandOut | null)[] = takers.map(() => null);
   for (const row of rows) {
     if (row.slot === null) continue;
-    answers[row.slot - 1] = {
+    found[row.slot - 1] = {
       item: toWorkItem(row),
       sessionsToken: sessionsToken(row.id, secrets[row.slot - 1] ?? ''),
     };
   }
-  return answers;
+  return { handOuts: found, setAside: rows[0].setAside };
 }
 
 /** The token names its work id, so that checking it needs no index of hashes: a primary key finds the row. */

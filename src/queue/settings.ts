@@ -1,4 +1,6 @@
-/** Durations, with their units in the names (contract §7). */
+/**
+ * What holds where an environment has no setting of its own (contract §7). Durations have their units in the names.
+ */
 export type QueueSettings = {
   /** Heartbeat TTL when none is desired. */
   readonly leaseTtlSeconds: number;
@@ -10,6 +12,8 @@ export type QueueSettings = {
   readonly reclaimOlderThanMs: number;
   readonly sweepIntervalMs: number;
   readonly retentionDays: number;
+  /** An item that was handed out this often without finishing is set aside; null: never. */
+  readonly maxHandOuts: number | null;
 };
 
 export const DEFAULT_SETTINGS: QueueSettings = Object.freeze({
@@ -19,4 +23,5 @@ export const DEFAULT_SETTINGS: QueueSettings = Object.freeze({
   reclaimOlderThanMs: 5_000,
   sweepIntervalMs: 1_000,
   retentionDays: 7,
+  maxHandOuts: null,
 });

@@ -1,15 +1,17 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
+import { successors } from './follow-up.ts';
+import type { QueueSettings } from './settings.ts';
 
 /** A lapsed item is left this long to its holder's late heartbeat, and to polls, before the sweep takes it (contract §4). */
 export const SWEEP_PATIENCE_SECONDS = 2;
 const ROWS_PER_STATEMENT_MAX = 500;
-const SIGHTINGS_KEPT_SECONDS = 3_600;
 
 export type Swept = {
   readonly finalised: number;
   readonly requeued: number;
-  readonly pruned: number;
+  /** Stopped as exhausted. */
+  readonly setAside: number;
   /** Where items became free to be handed out: their waiters are to be woken. */
   readonly environmentIds: readonly string[];
   /** True when a bound was reached: there is more, sweep again. */
@@ -17,16 +19,17 @@ export type Swept = {
 };
 
 /**
- * The background's one statement: finalises abandoned `stopping` items, puts lapsed `starting` and `active` ones back to
- * queued, removes what has been finished for the retention time, forgets workers not seen for an hour. Replicas take turns by
- * an advisory lock; bounded, and skips what others hold.
+ * The background's first statement: finalises abandoned `stopping` items, puts lapsed `starting` and `active` ones back to
+ * queued, or sets aside what was handed out as often as it may be. Replicas take turns by an advisory lock; bounded, and skips what
+ * others hold.
  */
-export async function sweep(database: Database, { retentionDays }: { retentionDays: number }): Promise<Swept> {
-  const { workItems, workerSightings } = database.names;
+export async function sweep(database: Database, { maxHandOuts }: Pick<QueueSettings, 'maxHandOuts'>): Promise<Swept> {
+  const { workItems, environments } = database.names;
+  const isSpent = sql`coalesce(w.hand_out_count >= coalesce(w.max_hand_outs, e.max_hand_outs, ${maxHandOuts}::integer), false)`;
   const [row] = await database.rows(sql<{
     finalised: number;
     requeued: number;
-    pruned: number;
+    setAside: number;
     environments: string | null;
   }>`
     with turn as materialized (
@@ -42,7 +45,7 @@ export async function sweep(database: Database, { retentionDays }: { retentionDa
       from abandoned a where w.seq = a.seq
       returning w.seq
     ), lapsed as materialized (
-      select w.seq from ${workItems} w, turn
+      select w.seq, ${isSpent} as is_spent from ${workItems} w join ${environments} e on e.id = w.environment_id, turn
       where turn.mine and w.lane = 'wire' and w.state in ('starting', 'active')
         and w.lease_expires_at <= clock_timestamp() - ${sql.lit(SWEEP_PATIENCE_SECONDS)} * interval '1 second'
       order by w.seq limit ${sql.lit(ROWS_PER_STATEMENT_MAX)} for update of w skip locked
@@ -54,27 +57,32 @@ export async function sweep(database: Database, { retentionDays }: { retentionDa
         lapsed_heartbeat = coalesce(w.last_heartbeat, w.lapsed_heartbeat),
         lapsed_state = case when w.lapsed_state = 'active' then 'active' else w.state end, lease_expires_at = null, lease_ttl_seconds = null,
         acknowledged_at = null, started_at = null, last_heartbeat = null, replaced_heartbeat = null
-      from lapsed l where w.seq = l.seq
+      from lapsed l where w.seq = l.seq and not l.is_spent
       returning w.environment_id
-    ), finished as materialized (
-      select w.seq from ${workItems} w, turn
-      where turn.mine and w.state = 'stopped' and w.stopped_at < clock_timestamp() - ${retentionDays} * interval '1 day'
-      order by w.stopped_at limit ${sql.lit(ROWS_PER_STATEMENT_MAX)} for update of w skip locked
-    ), pruned as (
-      delete from ${workItems} w using finished f where w.seq = f.seq returning w.seq
-    ), forgotten as (
-      delete from ${workerSightings} s using turn
-      where turn.mine and s.seen_at < clock_timestamp() - ${sql.lit(SIGHTINGS_KEPT_SECONDS)} * interval '1 second'
-    )
+    ), unacked as materialized (
+      select w.seq from ${workItems} w join ${environments} e on e.id = w.environment_id, turn
+      where turn.mine and w.lane = 'wire' and w.state = 'queued' and w.is_last_hand_out and ${isSpent}
+        and (w.lease_expires_at is null
+          or w.lease_expires_at <= clock_timestamp() - ${sql.lit(SWEEP_PATIENCE_SECONDS)} * interval '1 second')
+      order by w.seq limit ${sql.lit(ROWS_PER_STATEMENT_MAX)} for update of w skip locked
+    ), exhausted as (
+      update ${workItems} w
+      set state = 'stopped', stopped_at = clock_timestamp(), stop_reason = 'exhausted', lease_expires_at = null
+      from (select l.seq from lapsed l where l.is_spent union all select u.seq from unacked u) x where w.seq = x.seq
+      returning w.seq, w.environment_id, w.session_id, w.kind, w.lane, w.follow_up
+    ), ${successors(database.names, 'exhausted')}
     select (select count(*) from finalised)::integer as finalised, (select count(*) from requeued)::integer as requeued,
-      (select count(*) from pruned)::integer as pruned,
-      (select json_agg(distinct r.environment_id)::text from requeued r) as environments`);
-  const { finalised = 0, requeued = 0, pruned = 0, environments = null } = row ?? {};
+      (select count(*) from exhausted)::integer as "setAside",
+      (select json_agg(distinct f.environment_id)::text from (
+        select r.environment_id from requeued r union all select s.environment_id from successor s
+      ) f) as environments
+    from turn`); // read here, or a sweep that finds nothing would not take its turn
+  const { finalised = 0, requeued = 0, setAside = 0 } = row ?? {};
   return {
     finalised,
     requeued,
-    pruned,
-    environmentIds: environments === null ? [] : JSON.parse(environments),
-    more: Math.max(finalised, requeued, pruned) >= ROWS_PER_STATEMENT_MAX,
+    setAside,
+    environmentIds: row?.environments == null ? [] : JSON.parse(row.environments),
+    more: Math.max(finalised, requeued, setAside) >= ROWS_PER_STATEMENT_MAX,
   };
 }

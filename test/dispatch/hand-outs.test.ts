@@ -15,13 +15,16 @@ function gatedHandOuts(t: Test, options: Partial<HandOutsOptions> = {}) {
   const looks: Look[] = [];
   const back: string[] = [];
   const handOuts = createHandOuts({
-    look: (environmentId, takers) =>
+    look: (environmentId, _minQueuedAgeMs, takers) =>
       new Promise((resolve, reject) => {
         looks.push({
           environmentId,
           takers: takers.map((taker) => taker.workerId ?? ''),
           async find(...items) {
-            resolve(takers.map((_, n) => (items[n] === undefined ? null : handOutOf(items[n]))));
+            resolve({
+              handOuts: takers.map((_, n) => (items[n] === undefined ? null : handOutOf(items[n]))),
+              setAside: 0,
+            });
             await turn();
           },
           async fail() {
@@ -36,7 +39,14 @@ function gatedHandOuts(t: Test, options: Partial<HandOutsOptions> = {}) {
   /** A poll named by its worker. */
   const take = (workerId: string, blockMs?: number, environmentId = 'env') => {
     const client = new AbortController();
-    const request = { environmentId, workerId, blockMs, reclaimOlderThanMs: 5_000, signal: client.signal };
+    const request = {
+      environmentId,
+      workerId,
+      blockMs,
+      reclaimOlderThanMs: 5_000,
+      minQueuedAgeMs: 0,
+      signal: client.signal,
+    };
     const seen = watchPromise(handOuts.take(request).then((handOut) => handOut?.item.id ?? null));
     return { seen, leave: () => client.abort() };
   };
@@ -211,7 +221,13 @@ t.test('whoever goes away while waiting is not looked for any more', async (t) =
 
 t.test('whoever has gone before it is in line is not looked for', async (t) => {
   const { handOuts, looks } = gatedHandOuts(t);
-  const request = { environmentId: 'env', workerId: null, blockMs: undefined, reclaimOlderThanMs: 5_000 };
+  const request = {
+    environmentId: 'env',
+    workerId: null,
+    blockMs: undefined,
+    reclaimOlderThanMs: 5_000,
+    minQueuedAgeMs: 0,
+  };
   t.equal(await handOuts.take({ ...request, signal: AbortSignal.abort() }), null);
   t.equal(looks.length, 0);
 });

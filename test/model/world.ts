@@ -5,6 +5,7 @@ import type { Queue } from '../../src/create-queue.ts';
 import type { Database } from '../../src/db/connect.ts';
 import { rfc3339 } from '../../src/db/sql.ts';
 import { type HandOut, poll } from '../../src/queue/poll.ts';
+import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
 import { type Item, isClaimable, isLive } from './model.ts';
 
 export type ModelItem = Item<HandOut> & {
@@ -113,9 +114,10 @@ export class World {
       reclaimOlderThanMs: 60_000,
     }));
     await this.client.query('begin');
-    const offered = await poll(undone, environmentId, takers).finally(() => this.client.query('rollback'));
+    const look = { ...DEFAULT_SETTINGS, minQueuedAgeMs: 0 };
+    const offered = await poll(undone, environmentId, takers, look).finally(() => this.client.query('rollback'));
     assert.deepEqual(
-      offered.flatMap((handOut) => (handOut === null ? [] : [this.named(handOut.item.seq)])).sort(),
+      offered.handOuts.flatMap((handOut) => (handOut === null ? [] : [this.named(handOut.item.seq)])).sort(),
       this.items.flatMap((i) => (i.environmentId === environmentId && isClaimable(i) ? [i.name] : [])).sort(),
       'what a poll would be offered',
     );

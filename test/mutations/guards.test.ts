@@ -9,16 +9,20 @@ import { heartbeat, NO_HEARTBEAT } from '../../src/queue/heartbeat.ts';
 import type { WorkRef } from '../../src/queue/items.ts';
 import { patchMetadata } from '../../src/queue/metadata.ts';
 import { poll } from '../../src/queue/poll.ts';
+import { prune } from '../../src/queue/prune.ts';
 import { putBack } from '../../src/queue/put-back.ts';
 import { recordSightings } from '../../src/queue/sightings.ts';
 import { stop } from '../../src/queue/stop.ts';
 import { sweep } from '../../src/queue/sweep.ts';
+import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
 import { lapse, rowOf, testClient, testDatabase, until } from '../support/harness.ts';
 import { hold, holdRow } from '../support/interleave.ts';
 
+const LOOK = { ...DEFAULT_SETTINGS, minQueuedAgeMs: 0 };
+
 /** What the mutation check found that no other suite would have missed, on the verbs themselves. */
-const RETENTION = { retentionDays: 7 };
-const IDLE = { finalised: 0, requeued: 0, pruned: 0, environmentIds: [], more: false };
+type Background = (database: Database, settings: typeof DEFAULT_SETTINGS) => Promise<object>;
+const SWEPT_NOTHING = { finalised: 0, requeued: 0, setAside: 0, environmentIds: [], more: false };
 
 type Place = { database: Database; environmentId: string };
 
@@ -41,52 +45,57 @@ async function items({ database, environmentId }: Place, count: number, columns:
 const LAPSED = "lease_expires_at = clock_timestamp() - interval '1 minute'";
 const finishedDaysAgo = (days: number) => `state = 'stopped', stopped_at = clock_timestamp() - interval '${days} days'`;
 
-const BOUNDED = [
-  ['finalises', 'finalised', `state = 'stopping', ${LAPSED}`],
-  ['puts back', 'requeued', `state = 'active', ${LAPSED}`],
-  ['prunes', 'pruned', finishedDaysAgo(8)],
-] as const;
+/** What may be handed out once, and was. */
+const SPENT = `max_hand_outs = 1, hand_out_count = 1, ${LAPSED}`;
 
-for (const [does, counted, columns] of BOUNDED) {
+const BOUNDED: readonly [does: string, run: Background, counted: string, columns: string, nothing: object][] = [
+  ['finalises', sweep, 'finalised', `state = 'stopping', ${LAPSED}`, SWEPT_NOTHING],
+  ['puts back', sweep, 'requeued', `state = 'active', ${LAPSED}`, SWEPT_NOTHING],
+  ['sets aside active', sweep, 'setAside', `state = 'active', ${SPENT}`, SWEPT_NOTHING],
+  ['sets aside queued', sweep, 'setAside', `is_last_hand_out = true, ${SPENT}`, SWEPT_NOTHING],
+  ['prunes', prune, 'pruned', finishedDaysAgo(8), { pruned: 0, more: false }],
+];
+
+for (const [does, run, counted, columns, nothing] of BOUNDED) {
   t.test(`a sweep ${does} at most 500 items, says that there are more, and the next one goes on`, async (t) => {
     const place = await newPlace(t);
     await items(place, 501, columns);
-    t.match(await sweep(place.database, RETENTION), { [counted]: 500, more: true });
-    t.match(await sweep(place.database, RETENTION), { [counted]: 1, more: false });
+    t.match(await run(place.database, DEFAULT_SETTINGS), { [counted]: 500, more: true });
+    t.match(await run(place.database, DEFAULT_SETTINGS), { [counted]: 1, more: false });
   });
 
   t.test(`a sweep ${does} what is free while somebody holds a row`, async (t) => {
     const place = await newPlace(t);
     const [held = ''] = await items(place, 3, columns);
     const holder = await holdRow(t, place.database, held);
-    t.match(await sweep(place.database, RETENTION), { [counted]: 2 });
+    t.match(await run(place.database, DEFAULT_SETTINGS), { [counted]: 2 });
     await holder.rollback();
-    t.match(await sweep(place.database, RETENTION), { [counted]: 1 });
+    t.match(await run(place.database, DEFAULT_SETTINGS), { [counted]: 1 });
   });
 
   t.test(`a sweep that has not got the turn ${does} nothing`, async (t) => {
     const place = await newPlace(t);
-    const first = await hold(t, place.database, (held) => sweep(held, RETENTION));
+    const first = await hold(t, place.database, (held) => run(held, DEFAULT_SETTINGS));
     const [id = ''] = await items(place, 1, columns);
     const before = await rowOf(place.database, id);
-    t.same(await sweep(place.database, RETENTION), IDLE);
+    t.same(await run(place.database, DEFAULT_SETTINGS), nothing);
     t.same(await rowOf(place.database, id), before);
     await first.rollback();
-    t.match(await sweep(place.database, RETENTION), { [counted]: 1 });
+    t.match(await run(place.database, DEFAULT_SETTINGS), { [counted]: 1 });
   });
 }
 
-t.test('a sweep prunes what has been finished for the retention time, and nothing else', async (t) => {
+t.test('pruning removes what has been finished for the retention time, and nothing else', async (t) => {
   const place = await newPlace(t);
   await items(place, 2, finishedDaysAgo(8));
   await place.database.rows(sql`
     update ${place.database.names.workItems} set stopped_at = clock_timestamp() - interval '6 days' where id = 'work_2'`);
-  t.match(await sweep(place.database, RETENTION), { pruned: 1 });
+  t.match(await prune(place.database, DEFAULT_SETTINGS), { pruned: 1 });
   await t.rejects(rowOf(place.database, 'work_1'));
   t.match(await rowOf(place.database, 'work_2'), { state: 'stopped' });
 });
 
-t.test('a worker is forgotten an hour after it was seen, by the sweep that has the turn', async (t) => {
+t.test('a worker is forgotten an hour after it was seen, by the pruning that has the turn', async (t) => {
   const { database, environmentId } = await newPlace(t);
   const seen = async () =>
     (
@@ -94,15 +103,15 @@ t.test('a worker is forgotten an hour after it was seen, by the sweep that has t
         sql<{ worker: string }>`select worker_id as worker from ${database.names.workerSightings} order by worker_id`,
       )
     ).map(({ worker }) => worker);
-  const first = await hold(t, database, (held) => sweep(held, RETENTION));
+  const first = await hold(t, database, (held) => prune(held, DEFAULT_SETTINGS));
   await recordSightings(database, [
     { environmentId, workerId: 'gone', ageMs: 3_700_000 },
     { environmentId, workerId: 'here', ageMs: 3_500_000 },
   ]);
-  await sweep(database, RETENTION);
+  await prune(database, DEFAULT_SETTINGS);
   t.same(await seen(), ['gone', 'here']);
   await first.rollback();
-  await sweep(database, RETENTION);
+  await prune(database, DEFAULT_SETTINGS);
   t.same(await seen(), ['here']);
 });
 
@@ -119,10 +128,14 @@ t.test('a worker seen in an environment that does not exist is passed over, its 
 });
 
 const CALLS: Record<string, (database: Database, ref: WorkRef) => Promise<unknown>> = {
-  ack: async (database, ref) => only(await ack(database, [{ ...ref, startupLeaseSeconds: 60 }])),
+  ack: async (database, ref) => only(await ack(database, [{ ...ref }], DEFAULT_SETTINGS)),
   heartbeat: async (database, ref) =>
     only(
-      await heartbeat(database, [{ ...ref, expectedLastHeartbeat: NO_HEARTBEAT, ttlSeconds: 60, isRetry: false }], 60),
+      await heartbeat(
+        database,
+        [{ ...ref, expectedLastHeartbeat: NO_HEARTBEAT, desiredTtlSeconds: 60, isRetry: false }],
+        DEFAULT_SETTINGS,
+      ),
     ),
   stop: async (database, ref) => only(await stop(database, [{ ...ref, force: true, reason: 'worker' }])),
   'metadata patch': (database, ref) => patchMetadata(database, ref, {}),
@@ -134,9 +147,9 @@ for (const [name, call] of Object.entries(CALLS)) {
     const { id: elsewhere } = await createEnvironment(database, { name: 'elsewhere', type: 'self_hosted' });
     const { item } = await enqueue(database, { environmentId, sessionId: 'session' });
     const taker = { workerId: null, reclaimOlderThanMs: 60_000 };
-    await poll(database, environmentId, [taker]);
+    await poll(database, environmentId, [taker], LOOK);
     await lapse(database, item.id);
-    await poll(database, environmentId, [taker]);
+    await poll(database, environmentId, [taker], LOOK);
     const refusal = (id: string, environment: string) => call(database, { id, environmentId: environment });
     await t.rejects(refusal(item.id, environmentId), { code: 'not_found', message: /handed out again/ });
     await t.rejects(refusal(item.id, elsewhere), { code: 'not_found', message: /was not found/ });
@@ -178,15 +191,19 @@ for (const unseen of [true, false]) {
       const { database, environmentId } = await newPlace(t);
       const { item } = await enqueue(database, { environmentId, sessionId: 'session' });
       const taker = { workerId: 'worker', reclaimOlderThanMs: 60_000 };
-      const [handOut] = await poll(database, environmentId, [taker]);
-      only(await ack(database, [{ environmentId, id: item.id, startupLeaseSeconds: 60 }]));
+      const {
+        handOuts: [handOut],
+      } = await poll(database, environmentId, [taker], LOOK);
+      only(await ack(database, [{ environmentId, id: item.id }], DEFAULT_SETTINGS));
       await lapse(database, item.id, 10);
-      await sweep(database, RETENTION);
+      await sweep(database, DEFAULT_SETTINGS);
       const before = await rowOf(database, item.id);
       t.match(before, { state: 'queued' });
       t.equal(await putBack(database, handOut?.sessionsToken ?? '', unseen), false);
       t.same(await rowOf(database, item.id), before);
-      const [again] = await poll(database, environmentId, [taker]);
+      const {
+        handOuts: [again],
+      } = await poll(database, environmentId, [taker], LOOK);
       t.not(again?.item.id, item.id, 'who acked knows the id, so it is not given to another');
     },
   );
@@ -196,7 +213,9 @@ for (const unseen of [true, false]) {
     const { database, environmentId } = await newPlace(t);
     const { item } = await enqueue(database, { environmentId, sessionId: 'session' });
     const enqueued = await rowOf(database, item.id);
-    const [handOut] = await poll(database, environmentId, [{ workerId: 'worker', reclaimOlderThanMs: 60_000 }]);
+    const {
+      handOuts: [handOut],
+    } = await poll(database, environmentId, [{ workerId: 'worker', reclaimOlderThanMs: 60_000 }], LOOK);
     const handedOut = await rowOf(database, item.id);
     t.equal(await putBack(database, handOut?.sessionsToken ?? '', unseen), true);
     t.same(await rowOf(database, item.id), unseen ? enqueued : { ...handedOut, lease_expires_at: null });

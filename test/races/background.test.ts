@@ -4,10 +4,10 @@ import { ack } from '../../src/queue/ack.ts';
 import { heartbeat } from '../../src/queue/heartbeat.ts';
 import { putBack } from '../../src/queue/put-back.ts';
 import { sweep } from '../../src/queue/sweep.ts';
+import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
 import { lapse, rowOf, testServer } from '../support/harness.ts';
 import { beat, hold, holding, replicas } from '../support/interleave.ts';
 
-const RETENTION = { retentionDays: 7 };
 /** Past the patience that the sweep has with late heartbeats. */
 const LONG_LAPSED_SECONDS = 10;
 
@@ -31,7 +31,7 @@ for (const unseen of [true, false]) {
     const { id, sessionsToken } = await holding(server, 'session', 'reserved');
     const item = await queue.retrieve({ environmentId: environment.id, id });
     const acked = await hold(t, database, async (held) => {
-      await ack(held, [{ environmentId: environment.id, id, startupLeaseSeconds: 120 }]);
+      await ack(held, [{ environmentId: environment.id, id }], DEFAULT_SETTINGS);
       return rowOf(held, id);
     });
     const row = acked.answer;
@@ -80,7 +80,7 @@ for (const stage of ['starting', 'active'] as const) {
     const { id, heartbeat: token } = await holding(server, 'session', stage);
     await lapse(database, id, LONG_LAPSED_SECONDS);
     const swept = await hold(t, database, async (held) => {
-      t.equal((await sweep(held, RETENTION)).requeued, 1);
+      t.equal((await sweep(held, DEFAULT_SETTINGS)).requeued, 1);
       return rowOf(held, id);
     });
     const row = swept.answer;
@@ -103,14 +103,14 @@ for (const stage of ['starting', 'active'] as const) {
     const beaten = await hold(t, database, (held) =>
       heartbeat(
         held,
-        [{ environmentId: environment.id, id, expectedLastHeartbeat: token, ttlSeconds: 60, isRetry: false }],
-        120,
+        [{ environmentId: environment.id, id, expectedLastHeartbeat: token, desiredTtlSeconds: 60, isRetry: false }],
+        DEFAULT_SETTINGS,
       ),
     );
     t.match(beaten.answer, [{ leaseExtended: true }]);
-    t.equal((await sweep(database, RETENTION)).requeued, 0, 'while it is being saved');
+    t.equal((await sweep(database, DEFAULT_SETTINGS)).requeued, 0, 'while it is being saved');
     await beaten.commit();
-    t.equal((await sweep(database, RETENTION)).requeued, 0, 'once it is saved');
+    t.equal((await sweep(database, DEFAULT_SETTINGS)).requeued, 0, 'once it is saved');
     t.match((await call('GET', work(`/${id}`))).json, { id, state: 'active' });
   });
 }
@@ -122,15 +122,15 @@ t.test('a second sweep leaves everything to the one under way, and a later one f
   const active = await holding(server, 'active', 'active');
   const left = await holding(server, 'left', 'active');
   for (const { id } of [stopping, active]) await lapse(database, id, LONG_LAPSED_SECONDS);
-  const first = await hold(t, database, (held) => sweep(held, RETENTION));
+  const first = await hold(t, database, (held) => sweep(held, DEFAULT_SETTINGS));
   t.match(first.answer, { finalised: 1, requeued: 1 });
   // Lapsed after the first one looked: the second would find it, had it the turn.
   await lapse(database, left.id, LONG_LAPSED_SECONDS);
-  const idle = { finalised: 0, requeued: 0, pruned: 0, environmentIds: [], more: false };
-  t.same(await sweep(database, RETENTION), idle);
+  const idle = { finalised: 0, requeued: 0, setAside: 0, environmentIds: [], more: false };
+  t.same(await sweep(database, DEFAULT_SETTINGS), idle);
   await first.commit();
-  t.match(await sweep(database, RETENTION), { finalised: 0, requeued: 1 });
-  t.same(await sweep(database, RETENTION), idle);
+  t.match(await sweep(database, DEFAULT_SETTINGS), { finalised: 0, requeued: 1 });
+  t.same(await sweep(database, DEFAULT_SETTINGS), idle);
 });
 
 t.test('8 replicas that sweep at once do each thing once', async (t) => {
@@ -142,7 +142,7 @@ t.test('8 replicas that sweep at once do each thing once', async (t) => {
     ids.push((await holding(server, `session-${n}`, n % 2 === 0 ? 'stopping' : 'active')).id);
   }
   for (const id of ids) await lapse(database, id, LONG_LAPSED_SECONDS); // only now: each poll finalises, too
-  const swept = await Promise.all(others.map((replica) => sweep(replica.database, RETENTION)));
+  const swept = await Promise.all(others.map((replica) => sweep(replica.database, DEFAULT_SETTINGS)));
   t.equal(
     swept.reduce((sum, { finalised }) => sum + finalised, 0),
     3,

@@ -1,8 +1,11 @@
 import { sql } from 'kysely';
 import t from 'tap';
 import { poll } from '../../src/queue/poll.ts';
+import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
 import { lapse, rowOf, testServer } from '../support/harness.ts';
 import { hold, holding, replicas, type Stage } from '../support/interleave.ts';
+
+const LOOK = { ...DEFAULT_SETTINGS, minQueuedAgeMs: 0 };
 
 const REPLICAS = 8;
 const POLLS_PER_REPLICA = 4;
@@ -37,16 +40,16 @@ t.test('single looks that arrive on 8 connections at once never share an item', 
     for (let n = 0; n < REPLICAS; n++) {
       await queue.enqueue({ environmentId: environment.id, sessionId: `${round}-${n}` });
     }
-    const answers = await Promise.all(others.map((replica) => poll(replica.database, environment.id, [taker])));
-    t.equal(new Set(answers.map(([handOut]) => handOut?.item.id)).size, REPLICAS, 'N items for N looks');
+    const answers = await Promise.all(others.map((replica) => poll(replica.database, environment.id, [taker], LOOK)));
+    t.equal(new Set(answers.map(({ handOuts }) => handOuts[0]?.item.id)).size, REPLICAS, 'N items for N looks');
   }
 });
 
 t.test('a poll passes by an item that another poll is taking, and takes the next', async (t) => {
   const { database, environment, enqueue, call, work } = await testServer(t);
   const [first, second] = [await enqueue('first'), await enqueue('second')];
-  const other = await hold(t, database, (held) => poll(held, environment.id, [taker]));
-  t.equal(other.answer[0]?.item.id, first);
+  const other = await hold(t, database, (held) => poll(held, environment.id, [taker], LOOK));
+  t.equal(other.answer.handOuts[0]?.item.id, first);
   t.equal((await call('GET', work('/poll'))).json.id, second);
   await other.commit();
   t.equal((await call('GET', work('/poll'))).json, null);
@@ -55,7 +58,7 @@ t.test('a poll passes by an item that another poll is taking, and takes the next
 t.test('an item whose hand-out was rolled back is offered again, with the same id', async (t) => {
   const { database, environment, enqueue, call, work } = await testServer(t);
   const id = await enqueue('session');
-  const other = await hold(t, database, (held) => poll(held, environment.id, [taker]));
+  const other = await hold(t, database, (held) => poll(held, environment.id, [taker], LOOK));
   await other.rollback();
   t.equal((await call('GET', work('/poll'))).json.id, id);
 });
@@ -70,8 +73,8 @@ for (const stage of LAPSED) {
       const { database, environment, call, work } = server;
       const { id } = await holding(server, 'session', stage);
       await lapse(database, id);
-      const winner = await hold(t, database, (held) => poll(held, environment.id, [taker]));
-      const fresh = winner.answer[0]?.item.id ?? '';
+      const winner = await hold(t, database, (held) => poll(held, environment.id, [taker], LOOK));
+      const fresh = winner.answer.handOuts[0]?.item.id ?? '';
       t.not(fresh, id, 'a re-hand-out mints a new id');
       t.equal((await call('GET', work('/poll'))).json, null, 'while it is being taken');
       await winner.commit();

@@ -4,8 +4,11 @@ import { ack } from '../../src/queue/ack.ts';
 import { heartbeat } from '../../src/queue/heartbeat.ts';
 import { poll } from '../../src/queue/poll.ts';
 import { stop } from '../../src/queue/stop.ts';
+import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
 import { lapse, rowOf, type Server, testServer } from '../support/harness.ts';
 import { hold, holding, type Stage } from '../support/interleave.ts';
+
+const LOOK = { ...DEFAULT_SETTINGS, minQueuedAgeMs: 0 };
 
 const taker = { workerId: null, reclaimOlderThanMs: 60_000 };
 
@@ -22,13 +25,17 @@ type Call = {
 const CALLS = {
   ack: {
     path: () => '/ack',
-    verb: (database, environmentId, id) => ack(database, [{ environmentId, id, startupLeaseSeconds: 120 }]),
+    verb: (database, environmentId, id) => ack(database, [{ environmentId, id }], DEFAULT_SETTINGS),
     becomes: 'starting',
   },
   heartbeat: {
     path: (token) => `/heartbeat?expected_last_heartbeat=${encodeURIComponent(token)}`,
     verb: (database, environmentId, id, token) =>
-      heartbeat(database, [{ environmentId, id, expectedLastHeartbeat: token, ttlSeconds: 120, isRetry: false }], 120),
+      heartbeat(
+        database,
+        [{ environmentId, id, expectedLastHeartbeat: token, desiredTtlSeconds: 120, isRetry: false }],
+        DEFAULT_SETTINGS,
+      ),
     becomes: 'active',
   },
   'forced stop': {
@@ -53,7 +60,9 @@ for (const { stage, name } of PAIRS) {
   t.test(`${name} of a lapsed item (${stage}) that waits for its re-hand-out is 404 and changes nothing`, async (t) => {
     const { database, environment, server, id, heartbeat: token } = await lapsed(t, stage);
     const polled = await hold(t, database, async (held) => {
-      const [handOut] = await poll(held, environment.id, [taker]);
+      const {
+        handOuts: [handOut],
+      } = await poll(held, environment.id, [taker], LOOK);
       return rowOf(held, handOut?.item.id ?? '');
     });
     const row = polled.answer;

@@ -5,6 +5,7 @@ import { ack } from '../../src/queue/ack.ts';
 import { QueueError } from '../../src/queue/errors.ts';
 import { heartbeat, NO_HEARTBEAT } from '../../src/queue/heartbeat.ts';
 import { stop } from '../../src/queue/stop.ts';
+import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
 import { rowOf, testServer } from '../support/harness.ts';
 import { holding, holdRow, replicas, type Stage } from '../support/interleave.ts';
 
@@ -19,7 +20,8 @@ const SETS: Record<
     run: (database, environmentId, ids) =>
       ack(
         database,
-        ids.map((id) => ({ environmentId, id, startupLeaseSeconds: 120 })),
+        ids.map((id) => ({ environmentId, id })),
+        DEFAULT_SETTINGS,
       ),
   },
   heartbeat: {
@@ -27,8 +29,14 @@ const SETS: Record<
     run: (database, environmentId, ids) =>
       heartbeat(
         database,
-        ids.map((id) => ({ environmentId, id, expectedLastHeartbeat: NO_HEARTBEAT, ttlSeconds: 60, isRetry: false })),
-        120,
+        ids.map((id) => ({
+          environmentId,
+          id,
+          expectedLastHeartbeat: NO_HEARTBEAT,
+          desiredTtlSeconds: 60,
+          isRetry: false,
+        })),
+        DEFAULT_SETTINGS,
       ),
   },
   stop: {

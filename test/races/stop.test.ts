@@ -1,6 +1,7 @@
 import t from 'tap';
 import { heartbeat } from '../../src/queue/heartbeat.ts';
 import { stop } from '../../src/queue/stop.ts';
+import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
 import { rowOf, testServer } from '../support/harness.ts';
 import { beat, hold, holding, type Stage } from '../support/interleave.ts';
 
@@ -46,8 +47,8 @@ for (const stage of ['starting', 'active'] as const) {
       const beaten = await hold(t, database, (held) =>
         heartbeat(
           held,
-          [{ environmentId: environment.id, id, expectedLastHeartbeat: token, ttlSeconds: 120, isRetry: false }],
-          120,
+          [{ environmentId: environment.id, id, expectedLastHeartbeat: token, desiredTtlSeconds: 120, isRetry: false }],
+          DEFAULT_SETTINGS,
         ),
       );
       const stopped = call('POST', work(`/${id}/stop`), { body: { force } });

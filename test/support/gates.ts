@@ -4,8 +4,8 @@ import type { Server } from './harness.ts';
 
 /** The statements a test watches, told by what only they contain. */
 export const STATEMENTS = {
-  look: /with taker as/,
-  sweep: /with turn as/,
+  look: /taker as materialized/,
+  sweep: /with turn as[^]*abandoned as/,
   sightings: /insert into "\w+"\."worker_sightings"/,
 };
 
