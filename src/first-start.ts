@@ -1,7 +1,8 @@
 import { chmodSync, closeSync, fsyncSync, openSync, renameSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { hasApiKey, issueKey, mintApiKey, mintEnvironmentKey } from './control/credentials.ts';
 import { createEnvironment } from './control/environments.ts';
+import { mintApiKey, mintEnvironmentKey } from './control/key-rows.ts';
+import { hasApiKey, issueKey } from './control/keys.ts';
 import { type Database, IN_MEMORY } from './db/connect.ts';
 
 /** Where PGlite's first start keeps its keys, mode 0600, in the data folder. */

@@ -6,7 +6,6 @@ export {
   type EnvironmentChange,
   updateEnvironment,
 } from './control/change-environment.ts';
-export { type IssuedKey, issueKey } from './control/credentials.ts';
 export {
   createEnvironment,
   type Environment,
@@ -15,6 +14,8 @@ export {
   type NewEnvironment,
   retrieveEnvironment,
 } from './control/environments.ts';
+export type { IssuedKey, Key, KeyRef, KeyRole } from './control/key-rows.ts';
+export { issueKey, type KeyPage, listKeys, type NewKey, revokeKey, rotateKey } from './control/keys.ts';
 export {
   createQueue,
   type PollRequest,

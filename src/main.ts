@@ -2,7 +2,8 @@ import { once } from 'node:events';
 import { type Logger, pino } from 'pino';
 import pretty from 'pino-pretty';
 import { type Config, ConfigError, readConfig } from './config.ts';
-import { createCallers, hasApiKey } from './control/credentials.ts';
+import { createCallers } from './control/credentials.ts';
+import { hasApiKey } from './control/keys.ts';
 import { createQueue } from './create-queue.ts';
 import { openDatabase } from './db/connect.ts';
 import { DatabaseUnavailable } from './db/failures.ts';
@@ -37,6 +38,7 @@ async function serve(config: Config, log: Logger): Promise<void> {
     queue.start();
 
     const callers = createCallers({ database, operatorKey: config.operatorKey });
+    closers.push(() => callers.close());
     let address = '';
     const app = buildApp({ queue, database, callers, publicUrl: () => config.publicUrl ?? address, logger: log });
     closers.push(() => app.close());

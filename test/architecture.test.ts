@@ -29,7 +29,7 @@ const RULES: { in: RegExp; never?: RegExp; typesOnly?: RegExp }[] = [
   { in: /^src\/dispatch\//, never: /^(?!src\/(dispatch|queue)\/|node:)/, typesOnly: /^src\/queue\// },
   { in: /^src\/db\//, never: /^src\/(?!db\/)/ },
   { in: /^src\/wire\//, never: /^(fastify|@fastify\/|src\/(http|dispatch|db)\/)/, typesOnly: /^src\/control\// },
-  { in: /^src\/control\//, never: /^(fastify|@fastify\/|typebox|src\/(http|wire|dispatch)\/)/ },
+  { in: /^src\/control\//, never: /^(fastify|@fastify\/|typebox|src\/(http\/|wire\/|dispatch\/(?!notes\.ts)))/ },
   { in: /^src\/telemetry\/(?!export\.ts)/, never: /^@opentelemetry\/(?!api$)/ },
   { in: /^src\/(?!main\.ts)/, never: /^(src\/main\.ts|(node:)?process)$/ },
 ];

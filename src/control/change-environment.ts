@@ -12,6 +12,7 @@ import {
   nameTaken,
   toEnvironment,
 } from './environments.ts';
+import { changeStamp } from './key-rows.ts';
 
 /** What is undefined keeps its value. */
 export type EnvironmentChange = {
@@ -102,12 +103,12 @@ export async function archiveEnvironment(database: Database, id: string): Promis
 const FINISHED_PER_STATEMENT_MAX = 5_000;
 
 /**
- * Deletes an environment with its keys and its finished items, all or nothing. Refuses: environment_not_found; conflict while
- * it has unfinished work.
+ * Deletes an environment with its finished items and revokes its keys, all or nothing. Refuses: environment_not_found; conflict
+ * while it has unfinished work.
  */
 export async function deleteEnvironment(database: Database, id: string): Promise<void> {
   checkText('id', id, LIMITS.idCharacters);
-  const { environments, workItems } = database.names;
+  const { environments, workItems, credentials } = database.names;
   await database.transaction(async (transaction) => {
     // An enqueue holds this row shared until it commits: it is over by now, or waits and finds the environment gone.
     const [found] = await database.rows(
@@ -128,6 +129,12 @@ export async function deleteEnvironment(database: Database, id: string): Promise
       )
       delete from ${workItems} w using finished f where w.seq = f.seq returning w.seq`;
     while ((await database.rows(removal, transaction)).length > 0);
+    // Not deleted: what is gone could not be told to the replicas that trust it.
+    await database.rows(
+      sql`update ${credentials} c set revoked_at = clock_timestamp(), changed_at = ${changeStamp('c')}
+        where c.environment_id = ${id} and c.revoked_at is null`,
+      transaction,
+    );
     await database.rows(sql`delete from ${environments} e where e.id = ${id}`, transaction);
   });
 }

@@ -3,66 +3,41 @@ import { sql } from 'kysely';
 import { LRUCache } from 'lru-cache';
 import type { Database } from '../db/connect.ts';
 import { rfc3339 } from '../db/sql.ts';
-import { environmentNotFound, QueueError } from '../queue/errors.ts';
-import { hashSecret, mintId, mintSecret } from '../queue/ids.ts';
-import { checkText, LIMITS } from '../queue/limits.ts';
+import { createNotes } from '../dispatch/notes.ts';
+import { hashSecret } from '../queue/ids.ts';
 import { parseSessionsToken } from '../queue/poll.ts';
+import { KEY, type KeyRole } from './key-rows.ts';
+import { CHANGES_MAX, CHANGES_REACH_SECONDS, createKnownKeys, type FoundKey, type KeyChange } from './known-keys.ts';
+
+/** A key for the whole deployment. `read_only` ones change nothing and take no work. */
+export type ApiCaller = {
+  readonly kind: 'api';
+  readonly keyId: string;
+  readonly keyName: string;
+  readonly role: KeyRole;
+};
+
+export type EnvironmentCaller = {
+  readonly kind: 'environment';
+  readonly keyId: string;
+  readonly keyName: string;
+  readonly environmentId: string;
+  /** Its workers are offered only what has waited for this long. */
+  readonly minQueuedAgeMs: number;
+};
 
 /** Who calls, as far as a credential tells (contract §2). */
 export type Caller =
-  | { readonly kind: 'api' }
-  | { readonly kind: 'environment'; readonly environmentId: string }
+  | ApiCaller
+  | EnvironmentCaller
   | { readonly kind: 'session'; readonly environmentId: string; readonly workId: string };
 
-export type IssuedKey = {
-  readonly id: string;
-  readonly name: string;
-  /** Shown this once; only its hash is kept. */
-  readonly key: string;
-  readonly expiresAt: string;
-};
+const TOKENS_MAX = 20_000;
+const USES_FLUSH_INTERVAL_MS = 5_000;
+const USES_MAX = 20_000;
 
-const ENVIRONMENT_KEY_PREFIX = 'lhe_';
-const API_KEY_PREFIX = 'lhk_';
-const KEY = /^lh[ek]_[A-Za-z0-9_-]{43}$/;
-const KEY_DAYS = 365;
-
-export const mintEnvironmentKey = (): string => ENVIRONMENT_KEY_PREFIX + mintSecret();
-export const mintApiKey = (): string => API_KEY_PREFIX + mintSecret();
-
-/**
- * Issues a key that is valid for a year: for one environment, or (`environmentId` null) an API key for the whole deployment.
- * Refuses: environment_not_found, invalid_request.
- */
-export async function issueKey(
-  database: Database,
-  { environmentId, name, key }: { environmentId: string | null; name: string; key?: string },
-): Promise<IssuedKey> {
-  checkText('name', name, LIMITS.nameCharacters);
-  if (environmentId !== null) checkText('environmentId', environmentId, LIMITS.idCharacters);
-  if (key !== undefined && !KEY.test(key))
-    throw new QueueError('invalid_request', 'key must be one that was minted here');
-  const { credentials, environments } = database.names;
-  const minted = key ?? (environmentId === null ? mintApiKey() : mintEnvironmentKey());
-  const [row] = await database.rows(sql<{ id: string; expiresAt: string }>`
-    insert into ${credentials} as c (id, environment_id, name, key_hash, expires_at)
-    select ${mintId('key')}, ${environmentId}, ${name}, ${hashSecret(minted)},
-      clock_timestamp() + ${sql.lit(KEY_DAYS)} * interval '1 day'
-    where ${environmentId}::text is null or exists (select from ${environments} e where e.id = ${environmentId})
-    returning c.id, ${rfc3339(sql`c.expires_at`)} as "expiresAt"`);
-  if (row === undefined) throw environmentNotFound(String(environmentId));
-  return { id: row.id, name, key: minted, expiresAt: row.expiresAt };
-}
-
-/** True when somebody can administer this deployment without a key of the process's own. */
-export async function hasApiKey(database: Database): Promise<boolean> {
-  const apiKeys = database.kysely.selectFrom('credentials').select('id').where('environment_id', 'is', null);
-  return (await database.rows(apiKeys.limit(1))).length > 0;
-}
-
-/** How long a key that was found valid is trusted without asking again: revocation and expiry act within this time. */
-const KEY_TRUSTED_MS = 1_000;
-const CACHED_MAX = 20_000;
+/** The process's own LEASEHOLD_API_KEY: it has no row. */
+const OPERATOR: ApiCaller = { kind: 'api', keyId: 'operator', keyName: 'LEASEHOLD_API_KEY', role: 'operator' };
 
 export type CallersOptions = {
   readonly database: Database;
@@ -72,55 +47,118 @@ export type CallersOptions = {
 
 /**
  * Tells callers by their credentials. Only hits are remembered: a key that was issued a moment ago on another replica works at
- * once (contract §2). Undefined for whatever is unknown, expired or revoked, without a difference.
+ * once (contract §2). Undefined for whatever is unknown, expired or revoked, without a difference. Close it before its
+ * database.
  */
 export function createCallers({ database, operatorKey }: CallersOptions) {
-  const { workItems, handOuts } = database.names;
+  const { credentials, workItems, handOuts } = database.names;
   const operatorHash = operatorKey === undefined ? undefined : hashSecret(operatorKey);
-  const keys = new LRUCache<string, Caller>({ max: CACHED_MAX, ttl: KEY_TRUSTED_MS });
   // A token is good as long as its item is remembered, and the verb finds out by itself when it no longer is.
-  const tokens = new LRUCache<string, Caller>({ max: CACHED_MAX });
+  const tokens = new LRUCache<string, Caller>({ max: TOKENS_MAX });
+  const uses = createNotes<{ keyId: string }>({
+    record: (used) => recordUses(database, used),
+    flushIntervalMs: USES_FLUSH_INTERVAL_MS,
+    notesMax: USES_MAX,
+  });
 
-  async function byKey(hash: string): Promise<Caller | undefined> {
-    const [row] = await database.rows(
-      database.kysely
-        .selectFrom('credentials')
-        .select(['environment_id as environmentId', 'key_hash as keyHash'])
-        .where('key_hash', '=', hash)
-        .where('revoked_at', 'is', null)
-        .where('expires_at', '>', sql<string>`clock_timestamp()`),
-    );
-    if (row === undefined || !isEqual(row.keyHash, hash)) return undefined;
-    const { environmentId } = row;
-    return environmentId === null ? { kind: 'api' } : { kind: 'environment', environmentId };
+  const keys = createKnownKeys<ApiCaller | EnvironmentCaller>({
+    // statement_timestamp: what is volatile would keep the index out.
+    readChanges: () =>
+      database.rows(sql<KeyChange>`
+        select c.key_hash as hash, ${rfc3339(sql`c.changed_at`)} as "changedAt" from ${credentials} c
+        where c.changed_at > statement_timestamp() - ${sql.lit(CHANGES_REACH_SECONDS)} * interval '1 second'
+        order by c.changed_at desc limit ${sql.lit(CHANGES_MAX)}`),
+  });
+
+  async function byKey(hash: string): Promise<ApiCaller | EnvironmentCaller | undefined> {
+    const known = await keys.get(hash);
+    if (known !== undefined) return known;
+    const readAt = performance.now();
+    const found = await findKey(database, hash);
+    if (found !== undefined) keys.put(hash, found, readAt);
+    return found?.key;
   }
 
-  async function byToken(workId: string, hash: string): Promise<Caller | undefined> {
+  async function byToken(credential: string, workId: string, hash: string): Promise<Caller | undefined> {
+    const known = tokens.get(credential);
+    if (known !== undefined) return known;
     const [row] = await database.rows(sql<{ environmentId: string; tokenHash: string | null }>`
       select w.environment_id as "environmentId", w.sessions_token_hash as "tokenHash" from ${workItems} w where w.id = ${workId}
       union all
       select h.environment_id, h.sessions_token_hash from ${handOuts} h where h.work_id = ${workId}`);
     if (row === undefined || !isEqual(row.tokenHash ?? '', hash)) return undefined;
-    return { kind: 'session', environmentId: row.environmentId, workId };
+    const caller: Caller = { kind: 'session', environmentId: row.environmentId, workId };
+    tokens.set(credential, caller);
+    return caller;
   }
 
   return {
     async identify(credential: string): Promise<Caller | undefined> {
       const hash = hashSecret(credential);
-      if (operatorHash !== undefined && isEqual(operatorHash, hash)) return { kind: 'api' };
+      if (operatorHash !== undefined && isEqual(operatorHash, hash)) return OPERATOR;
       const token = parseSessionsToken(credential);
-      if (token === undefined && !KEY.test(credential)) return undefined;
-      const cache = token === undefined ? keys : tokens;
-      const known = cache.get(hash);
-      if (known !== undefined) return known;
-      const caller = await (token === undefined ? byKey(hash) : byToken(token.workId, token.hash));
-      if (caller !== undefined) cache.set(hash, caller);
+      if (token !== undefined) return byToken(hash, token.workId, token.hash);
+      if (!KEY.test(credential)) return undefined;
+      const caller = await byKey(hash);
+      if (caller !== undefined) uses.note(caller.keyId, { keyId: caller.keyId });
       return caller;
+    },
+
+    /** Writes what is noted of keys' uses so far: lists ask for it, so that a process always counts its own. */
+    flush: () => uses.flush(),
+
+    async close(): Promise<void> {
+      await keys.close();
+      await uses.flush();
     },
   };
 }
 
 export type Callers = ReturnType<typeof createCallers>;
+
+async function findKey(database: Database, hash: string): Promise<FoundKey<ApiCaller | EnvironmentCaller> | undefined> {
+  const { credentials } = database.names;
+  const [row] = await database.rows(sql<KeyRow>`
+    select c.id as "keyId", c.name as "keyName", c.environment_id as "environmentId", c.role, c.key_hash as "keyHash",
+      coalesce(c.min_queued_age_ms, 0) as "minQueuedAgeMs", ${rfc3339(sql`c.changed_at`)} as "changedAt",
+      extract(epoch from c.expires_at - clock_timestamp())::float8 * 1000 as "remainingMs"
+    from ${credentials} c
+    where c.key_hash = ${hash} and c.revoked_at is null and c.expires_at > clock_timestamp()`);
+  if (row === undefined || !isEqual(row.keyHash, hash)) return undefined;
+  const { keyId, keyName, environmentId, role, minQueuedAgeMs, changedAt, remainingMs } = row;
+  const key: ApiCaller | EnvironmentCaller =
+    environmentId === null
+      ? { kind: 'api', keyId, keyName, role }
+      : { kind: 'environment', keyId, keyName, environmentId, minQueuedAgeMs };
+  return { key, changedAt, remainingMs };
+}
+
+type KeyRow = {
+  readonly keyId: string;
+  readonly keyName: string;
+  readonly environmentId: string | null;
+  readonly role: KeyRole;
+  readonly keyHash: string;
+  readonly minQueuedAgeMs: number;
+  readonly changedAt: string | null;
+  readonly remainingMs: number;
+};
+
+/** When keys were last used. Best effort: a key that somebody holds (another replica that records its use) is passed over. */
+export async function recordUses(
+  database: Database,
+  used: readonly { readonly keyId: string; readonly ageMs: number }[],
+): Promise<void> {
+  const { credentials } = database.names;
+  await database.rows(sql`
+    with used as materialized (
+      select c.id, clock_timestamp() - t.age_ms * interval '1 millisecond' as at
+      from unnest(${used.map(({ keyId }) => keyId)}::text[], ${used.map(({ ageMs }) => Math.round(ageMs))}::integer[])
+        as t(id, age_ms) join ${credentials} c on c.id = t.id
+      for no key update of c skip locked
+    )
+    update ${credentials} c set last_used_at = greatest(c.last_used_at, u.at) from used u where c.id = u.id`);
+}
 
 /** In constant time for texts of one length, which hashes are. */
 function isEqual(one: string, other: string): boolean {

@@ -9,6 +9,7 @@ import { QueueError } from '../queue/errors.ts';
 import { mintId } from '../queue/ids.ts';
 import { Environment } from '../wire/control.ts';
 import { ErrorEnvelope } from '../wire/errors.ts';
+import { Key } from '../wire/keys.ts';
 import { Work } from '../wire/work.ts';
 import { registerAuth } from './auth.ts';
 import { BODY_BYTES_MAX, registerBodyParser } from './body.ts';
@@ -74,6 +75,7 @@ export function buildApp(options: AppOptions): App {
   app.setValidatorCompiler(validatorCompiler);
   app.addSchema(Work);
   app.addSchema(Environment);
+  app.addSchema(Key);
   app.addSchema(ErrorEnvelope);
   app.addHook('onRequest', async (request, reply) => {
     unused.delete(request.raw.socket);

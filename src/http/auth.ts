@@ -4,13 +4,16 @@ import { HttpError } from './errors.ts';
 
 /**
  * Whom a route lets in (contract §2). `operator`: API keys. `environment`: also its own environment keys. `item`: also the
- * item's own sessions token. `anyone`: no credential.
+ * item's own sessions token. `holder`: API keys and the item's own sessions token. `anyone`: no credential. Of API keys, those that
+ * are read-only get in where nothing is changed: see `isRead`.
  */
-export type Access = 'anyone' | 'item' | 'environment' | 'operator';
+export type Access = 'anyone' | 'item' | 'holder' | 'environment' | 'operator';
 
 declare module 'fastify' {
   interface FastifyContextConfig {
     access?: Access;
+    /** A GET that takes something away all the same. */
+    takesWork?: boolean;
   }
   interface FastifyRequest {
     caller: Caller | undefined;
@@ -36,17 +39,29 @@ export function registerAuth(app: FastifyInstance, callers: Callers): void {
 async function authorise(request: FastifyRequest, access: Access, callers: Callers): Promise<Caller> {
   const caller = await identify(request, callers);
   if (caller === undefined) throw unauthenticated();
-  if (caller.kind === 'api') return caller;
+  if (caller.kind === 'api') {
+    if (caller.role === 'read_only' && !isRead(request)) throw forbidden();
+    return caller;
+  }
   const { environment_id: environmentId, work_id: workId } = request.params as Record<string, string | undefined>;
   if (caller.kind === 'session') {
-    if (access === 'item' && caller.environmentId === environmentId && caller.workId === workId) return caller;
+    if (
+      (access === 'item' || access === 'holder') &&
+      caller.environmentId === environmentId &&
+      caller.workId === workId
+    )
+      return caller;
     throw forbidden();
   }
   // Not for this environment: no different from unknown (contract §2, D).
   if (environmentId !== undefined && caller.environmentId !== environmentId) throw unauthenticated();
-  if (access === 'operator') throw forbidden();
+  if (access === 'operator' || access === 'holder') throw forbidden();
   return caller;
 }
+
+/** By the method, so that a new route that changes something is closed to read-only keys without a word about it. */
+const isRead = ({ method, routeOptions }: FastifyRequest): boolean =>
+  method === 'GET' && routeOptions.config.takesWork !== true;
 
 /** The first known credential of those presented: some clients send a standing x-api-key beside their bearer token. */
 async function identify({ headers }: FastifyRequest, callers: Callers): Promise<Caller | undefined> {

@@ -21,6 +21,13 @@ export const LIMITS = {
   heartbeatTokenCharacters: 64,
   blockMs: 999,
   reclaimOlderThanMs: 600_000,
+  /** Live ones: neither revoked nor expired. As many API keys. */
+  keysPerEnvironment: 1_000,
+  keySeconds: 315_360_000,
+  keySecondsDefault: 31_536_000,
+  overlapSeconds: 2_592_000,
+  overlapSecondsDefault: 3_600,
+  minQueuedAgeMs: 86_400_000,
   pageItems: 1_000,
   pageItemsDefault: 20,
 } as const;

@@ -78,15 +78,6 @@ export const EnvironmentPage = Type.Object({
 
 export const EnvironmentDeleted = Type.Object({ id: Type.String(), type: Type.Literal('environment_deleted') });
 
-export const KeyBody = Type.Object({ name: Name }, { additionalProperties: false });
-
-export const IssuedKey = Type.Object({
-  id: Type.String(),
-  name: Type.String(),
-  key: Type.String({ description: 'Shown this once' }),
-  expires_at: Instant,
-});
-
 export const EnqueueBody = Type.Object(
   {
     data: Type.Object(

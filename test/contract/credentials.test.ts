@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto';
 import { sql } from 'kysely';
 import t, { type Test } from 'tap';
-import { issueKey, mintApiKey, mintEnvironmentKey } from '../../src/control/credentials.ts';
+import { mintApiKey, mintEnvironmentKey } from '../../src/control/key-rows.ts';
+import { issueKey } from '../../src/control/keys.ts';
 import { createEnvironment } from '../../src/control/environments.ts';
 import { ENGINES, lapse, OPERATOR_KEY, rowOf, type Server, testServer, until } from '../support/harness.ts';
 import { callRoute, checkRefusal, ROUTES, type Route, readSecret } from '../support/wire.ts';
@@ -12,13 +13,15 @@ const REFUSED = everywhere(401);
 
 /** Contract §2, the table and the sentence below it. */
 const MATRIX: Readonly<Record<string, (route: Route) => Verdict>> = {
-  'the environment key': ({ access }) => (access === 'operator' ? 403 : 'in'),
+  'the environment key': ({ access }) => (access === 'operator' || access === 'holder' ? 403 : 'in'),
   // Without an environment in the path it is like the key above: known, but not for this call.
-  "another environment's key": (route) => (/^(create|list) environment/.test(route.name) ? 403 : 401),
-  "the item's sessions token": ({ access }) => (access === 'item' ? 'in' : 403),
+  "another environment's key": (route) =>
+    route.path({ environmentId: 'env_x', workId: 'work_x' }).includes('env_x') ? 401 : 403,
+  "the item's sessions token": ({ access }) => (access === 'item' || access === 'holder' ? 'in' : 403),
   "another item's sessions token": everywhere(403),
   'the sessions token of a superseded hand-out': everywhere(403),
   'an API key': everywhere('in'),
+  'a read-only API key': ({ method, name }) => (method === 'GET' && name !== 'poll' ? 'in' : 403),
   'the operator key': everywhere('in'),
   'an unknown environment key': REFUSED,
   'an unknown API key': REFUSED,
@@ -65,6 +68,7 @@ async function credentials(
     "another item's sessions token": other.token,
     'the sessions token of a superseded hand-out': old.token,
     'an API key': (await issueKey(database, { environmentId: null, name: 'api' })).key,
+    'a read-only API key': (await issueKey(database, { environmentId: null, name: 'api', role: 'read_only' })).key,
     'the operator key': OPERATOR_KEY,
     'an unknown environment key': mintEnvironmentKey(),
     'an unknown API key': mintApiKey(),
@@ -216,7 +220,7 @@ for (const engine of ENGINES) {
         const status = async () => (await call('GET', work('/stats'), { as: key })).status;
         t.equal(await status(), 200);
         await database.rows(sql`update ${database.names.credentials}
-          set ${sql.ref(column)} = clock_timestamp() where id = ${id}`);
+          set ${sql.ref(column)} = clock_timestamp(), changed_at = clock_timestamp() where id = ${id}`);
         await until('the key is refused', async () => (await status()) === 401, 2_000);
         t.equal(await status(), 401, 'and stays so');
       });

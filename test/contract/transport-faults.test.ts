@@ -28,6 +28,7 @@ async function bareApp(t: Test, database: Database, stub: Partial<Queue> = {}) {
   t.teardown(async () => {
     app.server.closeAllConnections();
     await app.close();
+    await callers.close();
     await queue.close();
   });
   return { call: caller(url) };

@@ -3,8 +3,9 @@ import type { FastifyBaseLogger } from 'fastify';
 import { sql } from 'kysely';
 import pg from 'pg';
 import type { Test } from 'tap';
-import { createCallers, issueKey } from '../../src/control/credentials.ts';
+import { createCallers } from '../../src/control/credentials.ts';
 import { createEnvironment, type Environment } from '../../src/control/environments.ts';
+import { issueKey } from '../../src/control/keys.ts';
 import { createQueue, type Queue } from '../../src/create-queue.ts';
 import { type Database, type DatabaseOptions, openDatabase } from '../../src/db/connect.ts';
 import { migrate } from '../../src/db/migrate.ts';
@@ -106,6 +107,7 @@ export async function testServer(t: Test, options: ServerOptions = {}): Promise<
     queue.stopWaiting();
     app.server.closeAllConnections();
     await app.close();
+    await callers.close();
     await queue.close();
   });
   const environment = await createEnvironment(database, {

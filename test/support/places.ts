@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { sql } from 'kysely';
-import { issueKey } from '../../src/control/credentials.ts';
 import { createEnvironment, type Environment } from '../../src/control/environments.ts';
+import { issueKey } from '../../src/control/keys.ts';
 import type { Database } from '../../src/db/connect.ts';
 import { type Answer, type CallOptions, lapse, rowOf, type Server } from './harness.ts';
 

@@ -91,7 +91,7 @@ export type Route = {
   readonly method: 'GET' | 'POST' | 'DELETE';
   path(place: Place): string;
   readonly body?: () => unknown;
-  readonly access: 'item' | 'environment' | 'operator';
+  readonly access: 'item' | 'holder' | 'environment' | 'operator';
   readonly success: number;
 };
 
@@ -163,6 +163,36 @@ export const ROUTES: readonly Route[] = [
     access: 'operator',
     success: 201,
   },
+  {
+    name: 'list environment keys',
+    method: 'GET',
+    path: (p) => `${control(p)}/keys`,
+    access: 'operator',
+    success: 200,
+  },
+  {
+    name: 'issue API key',
+    method: 'POST',
+    path: () => '/control/v1/keys',
+    body: () => ({ name: 'dashboard', role: 'read_only' }),
+    access: 'operator',
+    success: 201,
+  },
+  { name: 'list API keys', method: 'GET', path: () => '/control/v1/keys', access: 'operator', success: 200 },
+  // Of a key that is not there: a key that is can be revoked only once.
+  ...[(p: Place) => `${control(p)}/keys/key_x`, () => '/control/v1/keys/key_x'].flatMap((path, n): Route[] => {
+    const what = ['environment', 'API'][n];
+    return [
+      { name: `revoke ${what} key`, method: 'DELETE', path, access: 'operator', success: 404 },
+      {
+        name: `rotate ${what} key`,
+        method: 'POST',
+        path: (p) => `${path(p)}/rotate`,
+        access: 'operator',
+        success: 404,
+      },
+    ];
+  }),
   {
     name: 'enqueue',
     method: 'POST',

@@ -10,7 +10,7 @@ export function pollRoute(app: App, { queue, publicUrl }: AppOptions): void {
   app.route({
     method: 'GET',
     url: '/v1/environments/:environment_id/work/poll',
-    config: { access: 'environment' },
+    config: { access: 'environment', takesWork: true },
     schema: {
       operationId: 'pollWork',
       summary: 'Take the next work item',
