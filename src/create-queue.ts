@@ -70,7 +70,7 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
   const background: { close(): Promise<void> }[] = [];
   let listening = () => false;
 
-  const offer = (environmentId: string) => {
+  const wake = (environmentId: string) => {
     handOuts.wake(environmentId);
     notifier.tell(environmentId);
   };
@@ -78,7 +78,7 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
   const sweepAll = async () => {
     for (let more = true; more; ) {
       const swept = await sweep(database, settings);
-      for (const environmentId of swept.environmentIds) offer(environmentId);
+      for (const environmentId of swept.environmentIds) wake(environmentId);
       more = swept.more;
     }
   };
@@ -94,10 +94,10 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
   };
 
   /** In a transaction the notification is part of it. */
-  const offerCreated = (enqueued: readonly Enqueued[], transaction: CallerTransaction | undefined) => {
+  const wakeFor = (enqueued: readonly Enqueued[], transaction: CallerTransaction | undefined) => {
     if (transaction !== undefined) return;
     const offered = enqueued.filter(({ created, lane }) => created && lane === 'wire');
-    for (const environmentId of new Set(offered.map(({ item }) => item.environmentId))) offer(environmentId);
+    for (const environmentId of new Set(offered.map(({ item }) => item.environmentId))) wake(environmentId);
   };
 
   return {
@@ -110,19 +110,19 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
      */
     async enqueue(request: EnqueueRequest, transaction?: CallerTransaction): Promise<Enqueued> {
       const enqueued = await enqueue(database, traced(request), transaction);
-      offerCreated([enqueued], transaction);
+      wakeFor([enqueued], transaction);
       return enqueued;
     },
 
     /** The same for 1 to 1000 requests, all or nothing; answers in the order asked. Also refuses: conflict. */
     async enqueueAll(requests: readonly EnqueueRequest[], transaction?: CallerTransaction): Promise<Enqueued[]> {
       const enqueued = await enqueueAll(database, requests.map(traced), transaction);
-      offerCreated(enqueued, transaction);
+      wakeFor(enqueued, transaction);
       return enqueued;
     },
 
     /** There may be work that no verb of this queue put in: looks again for those who wait, here and on other replicas. */
-    offer,
+    wake,
 
     /** The next item for a worker, reserved; null when there is none in time. Refuses: environment_not_found, invalid_request. */
     async poll(request: PollRequest): Promise<HandOut | null> {
@@ -156,7 +156,7 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
      */
     async putBack({ item, sessionsToken }: HandOut, unseen: boolean): Promise<boolean> {
       const done = await putBack(database, sessionsToken, unseen);
-      if (done) offer(item.environmentId);
+      if (done) wake(item.environmentId);
       return done;
     },
 
@@ -183,7 +183,7 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
 
     /**
      * Stops a set; the follow-ups of what frees its slot are enqueued with it. Each item: its new state, or a refusal (not_found,
-     * conflict). In `transaction` waiting polls are not woken: call `offer` after the commit.
+     * conflict). In `transaction` waiting polls are not woken: call `wake` after the commit.
      */
     async stop(requests: readonly StopRequest[], transaction?: CallerTransaction) {
       const place = transaction === undefined ? database : within(database, transaction);
@@ -191,7 +191,7 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
       for (const [index, outcome] of outcomes.entries()) {
         const request = requests[index];
         if (request !== undefined && 'isFollowed' in outcome && outcome.isFollowed && !transaction) {
-          offer(request.environmentId);
+          wake(request.environmentId);
         }
       }
       return outcomes;

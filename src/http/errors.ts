@@ -28,18 +28,27 @@ const KINDS = {
   environment_not_found: { status: 404, type: 'not_found_error' },
   // Else the official clients send it twice more.
   conflict: { status: 409, type: 'conflict_error', headers: { 'x-should-retry': 'false' } },
+  // Ours alone: whoever sent the same key again is to come back for the answer.
+  idempotency_in_progress: {
+    status: 409,
+    type: 'conflict_error',
+    headers: { 'x-should-retry': 'false', 'retry-after': '1' },
+  },
   precondition_failed: { status: 412, type: 'invalid_request_error' },
   request_too_large: { status: 413, type: 'request_too_large' },
   internal: { status: 500, type: 'api_error' },
   unavailable: { status: 503, type: 'overloaded_error', headers: { 'retry-after': '1' } },
 } as const satisfies Record<QueueErrorCode | HttpErrorCode, Kind>;
 
-/** The official clients tell these by `details.error_code`. */
+/** Clients tell these by `details.error_code`: the official ones, the last ours. */
 const CODES_TOLD: ReadonlySet<QueueErrorCode> = new Set([
   'environment_not_found',
   'environment_archived',
   'invalid_config_type_change',
+  'idempotency_in_progress',
 ]);
+
+export const statusOf = (code: QueueErrorCode): number => KINDS[code].status;
 
 export const ERROR_STATUSES = [...new Set(Object.values(KINDS).map((kind) => kind.status))];
 

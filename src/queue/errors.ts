@@ -7,6 +7,7 @@ export type QueueErrorCode =
   | 'environment_archived'
   | 'invalid_config_type_change'
   | 'conflict'
+  | 'idempotency_in_progress'
   | 'precondition_failed'
   | 'unavailable';
 

@@ -38,3 +38,15 @@ export const WorkId = Type.String({ pattern: '^work_[A-Za-z0-9_-]{1,64}$', examp
 
 export const EnvironmentParams = Type.Object({ environment_id: EnvironmentId });
 export const WorkParams = Type.Object({ environment_id: EnvironmentId, work_id: WorkId });
+
+/** Of every change under /control/v1. The validator passes over headers: this is for the document, the check is `change`'s. */
+export const ChangeHeaders = Type.Object({
+  'idempotency-key': Type.Optional(
+    Type.String({
+      minLength: 1,
+      maxLength: 255,
+      description:
+        'Printable ASCII, your own. The same request with the same key is acted on once and answered the same for a day',
+    }),
+  ),
+});

@@ -2,6 +2,7 @@ import { archiveEnvironment } from '../../control/change-environment.ts';
 import { Environment, toEnvironment } from '../../wire/control.ts';
 import { Component, EnvironmentParams } from '../../wire/primitives.ts';
 import type { App, AppOptions } from '../app.ts';
+import { change } from '../changes.ts';
 import { responses } from './responses.ts';
 
 export function archiveEnvironmentRoute(app: App, { database }: AppOptions): void {
@@ -17,8 +18,12 @@ export function archiveEnvironmentRoute(app: App, { database }: AppOptions): voi
       params: EnvironmentParams,
       response: responses({ 200: Component(Environment) }, 401, 403, 404),
     },
-    async handler({ params }) {
-      return toEnvironment(await archiveEnvironment(database, params.environment_id));
+    async handler(request) {
+      const { body } = await change(database, request, async (bound) => {
+        const environment = await archiveEnvironment(bound, request.params.environment_id);
+        return { status: 200, body: toEnvironment(environment) };
+      });
+      return body;
     },
   });
 }

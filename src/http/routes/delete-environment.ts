@@ -2,6 +2,7 @@ import { deleteEnvironment } from '../../control/change-environment.ts';
 import { EnvironmentDeleted } from '../../wire/control.ts';
 import { EnvironmentParams } from '../../wire/primitives.ts';
 import type { App, AppOptions } from '../app.ts';
+import { change } from '../changes.ts';
 import { responses } from './responses.ts';
 
 export function deleteEnvironmentRoute(app: App, { database }: AppOptions): void {
@@ -16,9 +17,13 @@ export function deleteEnvironmentRoute(app: App, { database }: AppOptions): void
       params: EnvironmentParams,
       response: responses({ 200: EnvironmentDeleted }, 401, 403, 404, 409),
     },
-    async handler({ params }) {
-      await deleteEnvironment(database, params.environment_id);
-      return { id: params.environment_id, type: 'environment_deleted' as const };
+    async handler(request) {
+      const { body } = await change(database, request, async (bound) => {
+        const { environment_id: id } = request.params;
+        await deleteEnvironment(bound, id);
+        return { status: 200, body: { id, type: 'environment_deleted' as const } };
+      });
+      return body;
     },
   });
 }

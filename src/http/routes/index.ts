@@ -8,6 +8,7 @@ import { healthRoutes } from './health.ts';
 import { heartbeatRoute } from './heartbeat.ts';
 import { issueKeyRoutes } from './issue-key.ts';
 import { listRoute } from './list.ts';
+import { listAuditRoute } from './list-audit.ts';
 import { listEnvironmentsRoute } from './list-environments.ts';
 import { listKeysRoutes } from './list-keys.ts';
 import { patchMetadataRoute } from './patch-metadata.ts';
@@ -40,5 +41,6 @@ export function registerRoutes(app: App, options: AppOptions): void {
   revokeKeyRoutes(app, options);
   rotateKeyRoutes(app, options);
   enqueueRoute(app, options);
+  listAuditRoute(app, options);
   healthRoutes(app, options);
 }

@@ -2,7 +2,7 @@ import type { IssuedKey as IssuedKeyRecord } from '../../control/key-rows.ts';
 import { issueKey } from '../../control/keys.ts';
 import { QueueError } from '../../queue/errors.ts';
 import { ApiKeyBody, EnvironmentKeyBody, IssuedKey, toIssuedKey } from '../../wire/keys.ts';
-import { EnvironmentParams } from '../../wire/primitives.ts';
+import { ChangeHeaders, EnvironmentParams } from '../../wire/primitives.ts';
 import type { App, AppOptions } from '../app.ts';
 import { change } from '../changes.ts';
 import { responses } from './responses.ts';
@@ -18,6 +18,7 @@ export function issueKeyRoutes(app: App, { database }: AppOptions): void {
       description: 'For the workers of one environment; at most 1,000 are live at once. The key is shown this once.',
       tags: ['control'],
       params: EnvironmentParams,
+      headers: ChangeHeaders,
       body: EnvironmentKeyBody,
       response: responses({ 201: IssuedKey }, 400, 401, 403, 404, 409, 413),
     },
@@ -40,6 +41,7 @@ export function issueKeyRoutes(app: App, { database }: AppOptions): void {
       summary: 'Issue an API key',
       description: 'For the whole deployment; at most 1,000 are live at once. The key is shown this once.',
       tags: ['control'],
+      headers: ChangeHeaders,
       body: ApiKeyBody,
       response: responses({ 201: IssuedKey }, 400, 401, 403, 409, 413),
     },

@@ -1,6 +1,6 @@
 import { revokeKey } from '../../control/keys.ts';
 import { ApiKeyParams, EnvironmentKeyParams, Key, toKey } from '../../wire/keys.ts';
-import { Component } from '../../wire/primitives.ts';
+import { ChangeHeaders, Component } from '../../wire/primitives.ts';
 import type { App, AppOptions } from '../app.ts';
 import { change } from '../changes.ts';
 import { responses } from './responses.ts';
@@ -18,7 +18,8 @@ export function revokeKeyRoutes(app: App, { database }: AppOptions): void {
       description: DESCRIPTION,
       tags: ['control'],
       params: EnvironmentKeyParams,
-      response: responses({ 200: Component(Key) }, 401, 403, 404),
+      headers: ChangeHeaders,
+      response: responses({ 200: Component(Key) }, 400, 401, 403, 404, 409),
     },
     async handler(request) {
       const { environment_id: environmentId, key_id: id } = request.params;
@@ -41,7 +42,8 @@ export function revokeKeyRoutes(app: App, { database }: AppOptions): void {
       description: DESCRIPTION,
       tags: ['control'],
       params: ApiKeyParams,
-      response: responses({ 200: Component(Key) }, 401, 403, 404),
+      headers: ChangeHeaders,
+      response: responses({ 200: Component(Key) }, 400, 401, 403, 404, 409),
     },
     async handler(request) {
       const id = request.params.key_id;

@@ -1,5 +1,6 @@
 import { rotateKey } from '../../control/keys.ts';
 import { ApiKeyParams, EnvironmentKeyParams, IssuedKey, RotateBody } from '../../wire/keys.ts';
+import { ChangeHeaders } from '../../wire/primitives.ts';
 import type { App, AppOptions } from '../app.ts';
 import { change } from '../changes.ts';
 import { issued } from './issue-key.ts';
@@ -19,6 +20,7 @@ export function rotateKeyRoutes(app: App, { database }: AppOptions): void {
       description: DESCRIPTION,
       tags: ['control'],
       params: EnvironmentKeyParams,
+      headers: ChangeHeaders,
       body: RotateBody,
       response: responses({ 201: IssuedKey }, 400, 401, 403, 404, 409, 413),
     },
@@ -42,6 +44,7 @@ export function rotateKeyRoutes(app: App, { database }: AppOptions): void {
       description: DESCRIPTION,
       tags: ['control'],
       params: ApiKeyParams,
+      headers: ChangeHeaders,
       body: RotateBody,
       response: responses({ 201: IssuedKey }, 400, 401, 403, 404, 409, 413),
     },

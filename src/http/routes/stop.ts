@@ -1,11 +1,13 @@
 import { Type } from 'typebox';
 import { only } from '../../queue/errors.ts';
+import { stop } from '../../queue/stop.ts';
 import { WorkParams } from '../../wire/primitives.ts';
 import { StopBody } from '../../wire/work.ts';
 import type { App, AppOptions } from '../app.ts';
+import { change } from '../changes.ts';
 import { responses } from './responses.ts';
 
-export function stopRoute(app: App, { queue }: AppOptions): void {
+export function stopRoute(app: App, { database }: AppOptions): void {
   app.route({
     method: 'POST',
     url: '/v1/environments/:environment_id/work/:work_id/stop',
@@ -20,17 +22,18 @@ export function stopRoute(app: App, { queue }: AppOptions): void {
       body: StopBody,
       response: responses({ 204: Type.Null({ description: 'Stopped or stopping' }) }, 400, 401, 403, 404, 409, 413),
     },
-    async handler({ params, body, caller }, reply) {
-      only(
-        await queue.stop([
-          {
-            environmentId: params.environment_id,
-            id: params.work_id,
-            force: body?.force ?? false,
-            reason: caller?.kind === 'api' ? 'operator' : 'worker',
-          },
-        ]),
-      );
+    async handler(request, reply) {
+      const { params, body, caller } = request;
+      await change(database, request, async (bound) => {
+        const wanted = {
+          environmentId: params.environment_id,
+          id: params.work_id,
+          force: body?.force ?? false,
+          reason: caller?.kind === 'api' ? ('operator' as const) : ('worker' as const),
+        };
+        only(await stop(bound, [wanted]));
+        return { status: 204, body: null };
+      });
       return reply.code(204).send(null);
     },
   });

@@ -1,0 +1,42 @@
+import { sql } from 'kysely';
+import type { Database } from '../db/connect.ts';
+import { ANSWERS_KEPT_DAYS } from './retried-writes.ts';
+
+const ROWS_PER_STATEMENT_MAX = 500;
+
+export type ControlPruned = {
+  readonly answers: number;
+  readonly auditEntries: number;
+  /** True when a bound was reached: there is more, prune again. */
+  readonly more: boolean;
+};
+
+/**
+ * Removes answers to retried writes that are not given again, and audit entries past the retention time, in days. Replicas take
+ * turns by an advisory lock; bounded, and skips what others hold.
+ */
+export async function pruneControl(
+  database: Database,
+  { retentionDays }: { retentionDays: number },
+): Promise<ControlPruned> {
+  const { idempotencyKeys, auditLog } = database.names;
+  const [row] = await database.rows(sql<{ answers: number; auditEntries: number }>`
+    with turn as materialized (
+      select pg_try_advisory_xact_lock(hashtextextended(${`${database.schema} prune control`}, 0)) as mine
+    ), outdated as materialized (
+      select k.caller, k.key from ${idempotencyKeys} k, turn
+      where turn.mine and k.created_at <= clock_timestamp() - ${sql.lit(ANSWERS_KEPT_DAYS)} * interval '1 day'
+      order by k.created_at limit ${sql.lit(ROWS_PER_STATEMENT_MAX)} for update of k skip locked
+    ), forgotten as (
+      delete from ${idempotencyKeys} k using outdated o where k.caller = o.caller and k.key = o.key returning k.key
+    ), old as materialized (
+      select a.seq from ${auditLog} a, turn
+      where turn.mine and a.at < clock_timestamp() - ${retentionDays} * interval '1 day'
+      order by a.at limit ${sql.lit(ROWS_PER_STATEMENT_MAX)} for update of a skip locked
+    ), removed as (
+      delete from ${auditLog} a using old o where a.seq = o.seq returning a.seq
+    )
+    select (select count(*) from forgotten)::integer as answers, (select count(*) from removed)::integer as "auditEntries"`);
+  const { answers = 0, auditEntries = 0 } = row ?? {};
+  return { answers, auditEntries, more: Math.max(answers, auditEntries) >= ROWS_PER_STATEMENT_MAX };
+}
