@@ -54,9 +54,13 @@ export const ERROR_STATUSES = [...new Set(Object.values(KINDS).map((kind) => kin
 
 export type Answer = { status: number; headers: Record<string, string>; body: string };
 
-/** The envelope and its status, for replies and for what is written to a bare socket. */
-export function toAnswer(error: unknown, requestId: string): Answer {
-  const { code, message, details } = toRefusal(error);
+/**
+ * The envelope and its status, for replies and for what is written to a bare socket. Where an item went is an operator's to
+ * know: a worker that lost it is told no more than that.
+ */
+export function toAnswer(error: unknown, requestId: string, isOperator = false): Answer {
+  const { code, message, ...refusal } = toRefusal(error);
+  const details = code === 'not_found' && !isOperator ? undefined : refusal.details;
   const kind: Kind = KINDS[code];
   return {
     status: kind.status,
@@ -82,7 +86,7 @@ declare module 'fastify' {
 }
 
 export function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
-  const answer = toAnswer(error, request.id);
+  const answer = toAnswer(error, request.id, request.caller?.kind === 'api');
   if (answer.status === 503) {
     const { retryAfterSeconds } = request.routeOptions.config;
     if (retryAfterSeconds !== undefined) answer.headers['retry-after'] = `${retryAfterSeconds}`;

@@ -7,6 +7,9 @@ export type Cursor = { readonly createdAt: string; readonly key: string };
 export const toCursor = ({ createdAt, key }: Cursor): string =>
   Buffer.from(`${createdAt} ${key}`).toString('base64url');
 
+/** An item's internal key. */
+export const SEQ = /^[1-9]\d{0,17}$/;
+
 const CURSOR = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) (\S+)$/;
 
 /** Refuses: invalid_request for what no page gave out. `keys` is what a key looks like. */

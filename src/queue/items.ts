@@ -1,5 +1,5 @@
 import { type RawBuilder, sql } from 'kysely';
-import { rfc3339 } from '../db/sql.ts';
+import { rfc3339, type TableNames } from '../db/sql.ts';
 import { QueueError } from './errors.ts';
 import { isStorable } from './limits.ts';
 
@@ -100,15 +100,29 @@ export type WorkRef = { readonly environmentId: string; readonly id: string };
 
 /** An id that could not be stored cannot be there, and SQL would refuse the question. Refuses: not_found. */
 export function checkRef({ environmentId, id }: WorkRef): void {
-  if (!isStorable(environmentId) || !isStorable(id)) throw notFound(id, false);
+  if (!isStorable(environmentId) || !isStorable(id)) throw notFound(id);
 }
 
-/** No such id (any more) in this environment, on this lane (contract §4). */
-export function notFound(id: string, superseded: boolean): QueueError {
+/**
+ * No such id (any more) in this environment, on this lane (contract §4). `presentId`: the item was handed out again, and what
+ * it is called now.
+ */
+export function notFound(id: string, presentId: string | null = null): QueueError {
+  if (presentId === null) return new QueueError('not_found', `work item ${id} was not found in this environment`);
   return new QueueError(
     'not_found',
-    superseded
-      ? `work item ${id} was handed out again under a new id: this one is no longer valid`
-      : `work item ${id} was not found in this environment`,
+    `work item ${id} was handed out again under a new id: this one is no longer valid`,
+    {
+      details: { error_code: 'work_superseded', work_id: presentId },
+    },
   );
 }
+
+/** What the item is called now that once was called so; null when none was. */
+export const presentId = (
+  { workItems, handOuts }: TableNames,
+  environmentId: RawBuilder<unknown>,
+  id: RawBuilder<unknown>,
+) =>
+  sql`(select n.id from ${handOuts} h join ${workItems} n on n.seq = h.item_seq
+    where h.work_id = ${id} and h.environment_id = ${environmentId})`;

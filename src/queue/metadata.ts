@@ -1,6 +1,15 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
-import { type ItemRow, itemAnswer, itemSource, notFound, toWorkItem, type WorkItem, type WorkRef } from './items.ts';
+import {
+  type ItemRow,
+  itemAnswer,
+  itemSource,
+  notFound,
+  presentId,
+  toWorkItem,
+  type WorkItem,
+  type WorkRef,
+} from './items.ts';
 import { invalidMetadata, isStorable, LIMITS, metadataProblems, tooManyPairs } from './limits.ts';
 
 /**
@@ -13,7 +22,7 @@ export async function patchMetadata(
   { environmentId, id }: WorkRef,
   patch: Readonly<Record<string, string | null>>,
 ): Promise<WorkItem> {
-  const { workItems, handOuts } = database.names;
+  const { workItems } = database.names;
   const deletes = Object.keys(patch).filter((key) => patch[key] === null && isStorable(key)); // others cannot be there
   const sets = Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== null));
   const problems = metadataProblems(sets);
@@ -38,13 +47,13 @@ export async function patchMetadata(
       returning ${itemSource('w')}
     )
     select c.pairs, ${itemAnswer('n')},
-      exists (select from ${handOuts} h where h.work_id = ${id} and h.environment_id = ${environmentId}) as superseded
+      ${presentId(database.names, sql`${environmentId}`, sql`${id}`)} as "presentId"
     from (select 1) one left join counted c on true left join changed n on true`);
 
-  if (row === undefined || row.pairs === null) throw notFound(id, row?.superseded ?? false);
+  if (row === undefined || row.pairs === null) throw notFound(id, row?.presentId);
   if (row.id !== null) return toWorkItem({ ...row, id: row.id });
   if (row.pairs > LIMITS.metadataPairs) problems.push(tooManyPairs(row.pairs));
   throw invalidMetadata(problems);
 }
 
-type Row = { pairs: number | null; superseded: boolean; id: string | null } & Omit<ItemRow, 'id'>;
+type Row = { pairs: number | null; presentId: string | null; id: string | null } & Omit<ItemRow, 'id'>;

@@ -1,19 +1,28 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
-import { parseCursor, toPage } from './cursor.ts';
+import { parseCursor, SEQ, toPage } from './cursor.ts';
 import { environmentNotFound } from './errors.ts';
-import { type ItemRow, itemAnswer, itemSource, notFound, toWorkItem, type WorkItem, type WorkRef } from './items.ts';
+import {
+  type ItemRow,
+  itemAnswer,
+  itemSource,
+  notFound,
+  presentId,
+  toWorkItem,
+  type WorkItem,
+  type WorkRef,
+} from './items.ts';
 import { checkInteger, LIMITS } from './limits.ts';
 
 /** One item by its present id. Refuses: not_found. */
 export async function retrieve(database: Database, { environmentId, id }: WorkRef): Promise<WorkItem> {
-  const { workItems, handOuts } = database.names;
-  const [row] = await database.rows(sql<{ superseded: boolean; id: string | null } & Omit<ItemRow, 'id'>>`
+  const { workItems } = database.names;
+  const [row] = await database.rows(sql<{ presentId: string | null; id: string | null } & Omit<ItemRow, 'id'>>`
     select ${itemAnswer('w')},
-      exists (select from ${handOuts} h where h.work_id = ${id} and h.environment_id = ${environmentId}) as superseded
+      ${presentId(database.names, sql`${environmentId}`, sql`${id}`)} as "presentId"
     from (select 1) one
       left join ${workItems} w on w.id = ${id} and w.environment_id = ${environmentId} and w.lane = 'wire'`);
-  if (row === undefined || row.id === null) throw notFound(id, row?.superseded ?? false);
+  if (row === undefined || row.id === null) throw notFound(id, row?.presentId);
   return toWorkItem({ ...row, id: row.id });
 }
 
@@ -44,5 +53,3 @@ export async function list(
   const items = rows.flatMap((row) => (row.id === null ? [] : [toWorkItem({ ...row, id: row.id })]));
   return toPage(items, limit, ({ createdAt, seq }) => ({ createdAt, key: seq }));
 }
-
-const SEQ = /^[1-9]\d{0,17}$/;

@@ -1,7 +1,7 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { TableNames } from '../db/sql.ts';
 import type { QueueError } from './errors.ts';
-import { notFound, type WorkRef } from './items.ts';
+import { notFound, presentId, type WorkRef } from './items.ts';
 import { isStorable } from './limits.ts';
 
 /** What a statement answers for a row that somebody else holds, when it was told not to wait. */
@@ -14,17 +14,16 @@ export const lockClause = (locking: Locking): RawBuilder<unknown> =>
   locking === 'skip' ? sql`for update of w skip locked` : sql`for update of w`;
 
 /** What the statements of sets say of an id that they could not act on; `wanted` is theirs. */
-export type Missing = { readonly asked: string; readonly superseded: boolean; readonly held: boolean };
+export type Missing = { readonly asked: string; readonly presentId: string | null; readonly held: boolean };
 
-export const missingColumns = ({ workItems, handOuts }: TableNames, locking: Locking): RawBuilder<unknown> => {
-  const where = (alias: string, id: string) => sql`${sql.ref(`${alias}.${id}`)} = wanted.id
-    and ${sql.ref(`${alias}.environment_id`)} = wanted.environment_id`;
-  return sql`wanted.id as asked, exists (select from ${handOuts} h where ${where('h', 'work_id')}) as superseded,
-    ${locking === 'skip' ? sql`exists (select from ${workItems} w where ${where('w', 'id')})` : sql`false`} as held`;
+export const missingColumns = (names: TableNames, locking: Locking): RawBuilder<unknown> => {
+  const held = sql`exists (select from ${names.workItems} w where w.id = wanted.id and w.environment_id = wanted.environment_id)`;
+  return sql`wanted.id as asked, ${presentId(names, sql`wanted.environment_id`, sql`wanted.id`)} as "presentId",
+    ${locking === 'skip' ? held : sql`false`} as held`;
 };
 
-export const missing = ({ asked, superseded, held }: Missing): QueueError | typeof HELD =>
-  held ? HELD : notFound(asked, superseded);
+export const missing = ({ asked, presentId, held }: Missing): QueueError | typeof HELD =>
+  held ? HELD : notFound(asked, presentId);
 
 /**
  * Runs a set so that one row never holds up its neighbours (design §3): an id stands in a statement once, the same again waits
@@ -56,5 +55,5 @@ export async function runSet<Request extends WorkRef, Outcome>(
       if (answer !== undefined && answer !== HELD) outcomes.set(index, answer);
     }
   }
-  return requests.map(({ id }, index) => outcomes.get(index) ?? notFound(id, false));
+  return requests.map(({ id }, index) => outcomes.get(index) ?? notFound(id));
 }

@@ -28,12 +28,10 @@ export const JUSTIFIED: readonly Justified[] = [
     text: "w.state = 'stopped'",
     reason: 'names the partial index: a row has a stopped_at when it is stopped, and only then',
   },
-  {
-    file: 'src/queue/sets.ts',
-    cte: '',
-    text: "${where('w', 'id')}",
+  ...['w.id = wanted.id', 'w.environment_id = wanted.environment_id'].map((text) => ({
+    ...{ file: 'src/queue/sets.ts', cte: '', text },
     reason: 'decides only whether an id that was not found is asked for once more, alone; that answer counts',
-  },
+  })),
   {
     file: 'src/control/change-environment.ts',
     cte: '',
