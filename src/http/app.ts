@@ -10,6 +10,7 @@ import { mintId } from '../queue/ids.ts';
 import { Environment } from '../wire/control.ts';
 import { ErrorEnvelope } from '../wire/errors.ts';
 import { Key } from '../wire/keys.ts';
+import { WorkDetails } from '../wire/operations.ts';
 import { Work } from '../wire/work.ts';
 import { registerAuth } from './auth.ts';
 import { BODY_BYTES_MAX, registerBodyParser } from './body.ts';
@@ -74,6 +75,7 @@ export function buildApp(options: AppOptions): App {
   });
   app.setValidatorCompiler(validatorCompiler);
   app.addSchema(Work);
+  app.addSchema(WorkDetails);
   app.addSchema(Environment);
   app.addSchema(Key);
   app.addSchema(ErrorEnvelope);

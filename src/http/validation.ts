@@ -18,6 +18,7 @@ type Node = {
   maximum?: number;
   minLength?: number;
   maxLength?: number;
+  items?: Node;
 };
 
 /**
@@ -63,7 +64,7 @@ const refuse = (message: string): QueueError => new QueueError('invalid_request'
 const INTEGER = /^(0|[1-9]\d*)$/;
 
 /**
- * Only declared parameters, booleans from `true` and `false`, and integers from plain decimal digits: `1e2`, ` 5 ` and `0x10` stay the text they are. What is
+ * Only declared parameters: lists of what may be repeated, booleans from `true` and `false`, and integers from plain decimal digits: `1e2`, ` 5 ` and `0x10` stay the text they are. What is
  * larger than an exact number is one all the same: some parameters are clamped, not limited.
  */
 function parseQuery(schema: Node, query: unknown): Record<string, unknown> {
@@ -76,6 +77,8 @@ function parseQuery(schema: Node, query: unknown): Record<string, unknown> {
       parsed[name] = Math.min(Number(value), Number.MAX_SAFE_INTEGER);
     } else if (rule.type === 'boolean' && (value === 'true' || value === 'false')) {
       parsed[name] = value === 'true';
+    } else if (rule.type === 'array') {
+      parsed[name] = [value].flat();
     } else {
       parsed[name] = value;
     }
@@ -87,11 +90,13 @@ function parseQuery(schema: Node, query: unknown): Record<string, unknown> {
 function explain(root: Node, path: readonly string[], value: unknown): string {
   let node: Node | undefined = root;
   let given: unknown = value;
+  const named: string[] = [];
   for (const key of path) {
+    if (node?.type !== 'array') named.push(key);
     node = child(node, key);
     given = isRecord(given) ? given[key] : undefined;
   }
-  const field = path.length === 0 ? 'the body' : path.join('.');
+  const field = named.length === 0 ? 'the body' : named.join('.');
   const missing = isRecord(given) ? node?.required?.find((name) => !Object.hasOwn(given as object, name)) : undefined;
   if (missing !== undefined) {
     return `${[...path, missing].join('.')} is required and must be ${ruleOf(child(node, missing))}`;
@@ -106,7 +111,9 @@ function explain(root: Node, path: readonly string[], value: unknown): string {
 function child(node: Node | undefined, key: string): Node | undefined {
   if (node?.properties !== undefined && Object.hasOwn(node.properties, key)) return node.properties[key];
   const [pattern] = Object.values(node?.patternProperties ?? {});
-  return pattern ?? (typeof node?.additionalProperties === 'object' ? node.additionalProperties : undefined);
+  return (
+    node?.items ?? pattern ?? (typeof node?.additionalProperties === 'object' ? node.additionalProperties : undefined)
+  );
 }
 
 function ruleOf(node: Node | undefined): string {

@@ -30,6 +30,8 @@ export const LIMITS = {
   minQueuedAgeMs: 86_400_000,
   pageItems: 1_000,
   pageItemsDefault: 20,
+  filters: 16,
+  tokenCharacters: 512,
 } as const;
 
 const LONE_SURROGATE = /[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/;

@@ -48,7 +48,7 @@ export async function requeueSetAside(database: Database, { environmentId, id }:
     )
     select o.verdict, exists (select from ${workItems} w where w.requeued_from = ${id}) as "wasRequeued", c.lane, ${itemAnswer('c')}
     from old o left join created c on true`);
-  if (row === undefined) throw notFound(id, false);
+  if (row === undefined) throw notFound(id);
   if (row.id !== null) return { item: toWorkItem({ ...row, id: row.id }), lane: row.lane };
   switch (row.verdict) {
     case 'environment_archived':

@@ -1,22 +1,9 @@
 import { sql } from 'kysely';
 import t from 'tap';
 import { rfc3339 } from '../../src/db/sql.ts';
-import { ENGINES, rowOf, testServer } from '../support/harness.ts';
-import { newPlace, type Place, setLease } from '../support/places.ts';
-
-type HandOut = Record<
-  'work_id' | 'acknowledged_at' | 'started_at' | 'last_heartbeat_at' | 'lapsed_at' | 'reason',
-  string | null
->;
-
-/** What is kept of the superseded hand-outs of an item, oldest first. */
-async function superseded({ database }: Place, id: string): Promise<HandOut[]> {
-  const { handOuts, workItems } = database.names;
-  return database.rows(sql<HandOut>`
-    select h.work_id, ${rfc3339(sql`h.acknowledged_at`)} as acknowledged_at, ${rfc3339(sql`h.started_at`)} as started_at,
-      ${rfc3339(sql`h.last_heartbeat`)} as last_heartbeat_at, ${rfc3339(sql`h.lapsed_at`)} as lapsed_at, h.reason
-    from ${handOuts} h join ${workItems} w on w.seq = h.item_seq where w.id = ${id} order by h.superseded_at`);
-}
+import { ENGINES, lapse, OPERATOR_KEY, rowOf, testServer } from '../support/harness.ts';
+import { ITEM_CALLS, newPlace, type Place, sessionsTokenOf, setLease } from '../support/places.ts';
+import { checkRefusal } from '../support/wire.ts';
 
 /** Lets the lease run out so long ago that the sweep takes the item; answers when that was. */
 async function lapsedLongAgo(place: Place, id: string): Promise<string> {
@@ -32,11 +19,15 @@ for (const engine of ENGINES) {
   t.test(engine, async (t) => {
     const server = await testServer(t, { engine, settings: { reclaimOlderThanMs: 600_000 } });
     const { queue } = server;
+    const ask = ({ environment }: Place, id: string) =>
+      server.call('GET', `/control/v1/environments/${environment.id}/work/${id}/history`, { as: OPERATOR_KEY });
+    const handOutsOf = async (place: Place, id: string) => (await ask(place, id)).json.hand_outs;
+    const NOTHING = { acknowledged_at: null, started_at: null, last_heartbeat_at: null };
 
     /** An item that somebody holds and beats for. */
     const active = async (place: Place) => {
       await place.enqueue();
-      const { id } = (await place.poll()).json;
+      const { id } = (await place.poll('', { headers: { 'anthropic-worker-id': 'one' } })).json;
       const acked = (await place.ack(id)).json;
       const first = (await place.beat(id, 'NO_HEARTBEAT')).json.last_heartbeat;
       const last = (await place.beat(id, first)).json.last_heartbeat;
@@ -44,26 +35,43 @@ for (const engine of ENGINES) {
       return { id, acknowledged_at: acked.acknowledged_at, started_at, last_heartbeat_at: last };
     };
 
+    const reachedOf = ({ acknowledged_at, started_at, last_heartbeat_at }: Record<string, string | null>) => ({
+      ...{ acknowledged_at, started_at, last_heartbeat_at },
+    });
+
     for (const swept of [false, true]) {
       t.test(`a hand-out that lapsed is kept as far as it came, ${swept ? 'swept' : 'polled'} away`, async (t) => {
         const place = await newPlace(server);
         const { id, ...reached } = await active(place);
+        t.match(await handOutsOf(place, id), [{ ...reached, lapsed_at: null, ended_at: null, outcome: null }]);
         const lapsed_at = await lapsedLongAgo(place, id);
         if (swept) {
           await queue.sweep();
           t.equal((await rowOf(place.database, id)).state, 'queued', 'the sweep has put it back');
         }
+        const before = await handOutsOf(place, id);
+        t.match(before, [{ ...reached, lapsed_at, ended_at: null, outcome: null }], 'it goes on, lapsed');
+
         const again = (await place.poll()).json.id;
         t.not(again, id);
-        t.strictSame(await superseded(place, again), [{ work_id: id, ...reached, lapsed_at, reason: 'lease_lapsed' }]);
+        const [first, second] = await handOutsOf(place, again);
+        const { handed_out_at } = before[0];
+        t.match(first.ended_at, /Z$/);
+        t.strictSame(first, {
+          work_id: id,
+          worker_id: 'one',
+          handed_out_at,
+          ...reached,
+          lapsed_at,
+          ended_at: first.ended_at,
+          outcome: 'lease_lapsed',
+        });
+        t.strictSame(reachedOf(second), NOTHING, 'the next one is told of itself alone');
+        t.match(second, { work_id: again, worker_id: null, lapsed_at: null, ended_at: null, outcome: null });
 
         await lapsedLongAgo(place, again);
-        const third = (await place.poll()).json.id;
-        t.match(
-          (await superseded(place, third))[1],
-          { work_id: again, acknowledged_at: null, started_at: null, last_heartbeat_at: null },
-          'the next one is told of itself alone',
-        );
+        t.not((await place.poll()).json.id, again);
+        t.strictSame(reachedOf((await handOutsOf(place, id))[1]), NOTHING, 'also once it is superseded');
       });
     }
 
@@ -73,15 +81,22 @@ for (const engine of ENGINES) {
       await lapsedLongAgo(place, id);
       await queue.sweep();
       t.equal((await place.ack(id)).status, 200);
+      t.match(await handOutsOf(place, id), [{ ...reached, lapsed_at: null, outcome: null }], 'its lease is live again');
       await lapsedLongAgo(place, id);
       await queue.sweep();
       t.equal((await place.ack(id)).status, 200);
       const { last_heartbeat } = (await place.beat(id, 'NO_HEARTBEAT')).json;
       const lapsed_at = await lapsedLongAgo(place, id);
       const again = (await place.poll()).json.id;
-      t.strictSame(await superseded(place, again), [
-        { work_id: id, ...reached, last_heartbeat_at: last_heartbeat, lapsed_at, reason: 'lease_lapsed' },
-      ]);
+      const [first, ...others] = await handOutsOf(place, again);
+      t.match(first, {
+        work_id: id,
+        ...reached,
+        last_heartbeat_at: last_heartbeat,
+        lapsed_at,
+        outcome: 'lease_lapsed',
+      });
+      t.equal(others.length, 1);
     });
 
     t.test('a reservation lapses at its end, one that was given back early never does', async (t) => {
@@ -92,11 +107,65 @@ for (const engine of ENGINES) {
       const second = (await place.poll()).json.id;
       await setLease(place, second, null);
       const third = (await place.poll()).json.id;
-      const nothing = { acknowledged_at: null, started_at: null, last_heartbeat_at: null };
-      t.strictSame(await superseded(place, third), [
-        { work_id: first, ...nothing, lapsed_at, reason: 'reservation_lapsed' },
-        { work_id: second, ...nothing, lapsed_at: null, reason: 'reservation_lapsed' },
+      t.match(await handOutsOf(place, third), [
+        { work_id: first, ...NOTHING, lapsed_at, outcome: 'reservation_lapsed' },
+        { work_id: second, ...NOTHING, lapsed_at: null, outcome: 'reservation_lapsed' },
+        { work_id: third, ...NOTHING, lapsed_at: null, outcome: null },
       ]);
+    });
+
+    t.test('the end of an item ends its last hand-out, and the reason is its outcome', async (t) => {
+      const place = await newPlace(server);
+      const { id } = await active(place);
+      await place.stop(id, { as: OPERATOR_KEY });
+      t.match(await handOutsOf(place, id), [{ ended_at: null, outcome: null }], 'it winds down');
+      await place.forceStop(id);
+      const { work, hand_outs } = (await ask(place, id)).json;
+      t.match(hand_outs, [{ work_id: id, ended_at: work.stopped_at, outcome: 'operator' }]);
+      t.match(work, { id, state: 'stopped', stop_reason: 'operator' });
+      t.equal(hand_outs.length, 1);
+    });
+
+    t.test('any id that an item ever had finds it, in both lanes, in its own environment alone', async (t) => {
+      const [place, elsewhere] = [await newPlace(server), await newPlace(server)];
+      const first = await place.enqueue('session');
+      t.strictSame((await ask(place, first)).json.hand_outs, [], 'never handed out');
+      await place.poll();
+      await lapse(place.database, first);
+      const second = (await place.poll()).json.id;
+      const answers = [await ask(place, first), await ask(place, second)];
+      t.strictSame(answers[0]?.json, answers[1]?.json);
+      t.match(answers[0]?.json.work, { id: second, hand_out_count: 2, data: { id: 'session' } });
+      for (const id of [first, second, 'work_unknown']) checkRefusal(t, await ask(elsewhere, id), 404, id);
+      checkRefusal(t, await ask(place, 'work_%00'), 404, 'an id that cannot be');
+
+      const environmentId = place.environment.id;
+      const { item } = await queue.enqueue({ environmentId, sessionId: 'session', kind: 'model_turn' });
+      t.match((await ask(place, item.id)).json.work, { id: item.id, lane: 'process', kind: 'model_turn' });
+    });
+
+    t.test('a superseded id is told by its present one to an API key, and to nobody else', async (t) => {
+      const [place, elsewhere] = [await newPlace(server), await newPlace(server)];
+      await place.enqueue();
+      const polled = await place.poll();
+      const old = polled.json.id;
+      for (let n = 0; n < 2; n++) {
+        await lapse(place.database, (await handOutsOf(place, old)).at(-1).work_id);
+        await place.poll();
+      }
+      const present = (await ask(place, old)).json.work.id;
+      for (const [name, call] of Object.entries(ITEM_CALLS)) {
+        const told = await call(place, old, { as: OPERATOR_KEY });
+        checkRefusal(t, told, 404, name);
+        t.strictSame(told.json.error.details, { error_code: 'work_superseded', work_id: present }, name);
+        t.notOk((await call(place, old)).json.error.details, `${name}, an environment key`);
+        const unknown = await call(place, 'work_unknown', { as: OPERATOR_KEY });
+        t.notOk(unknown.json.error.details, `${name}, an id that never was`);
+        t.notOk((await call(elsewhere, old, { as: OPERATOR_KEY })).json.error.details, `${name}, another environment`);
+      }
+      const byToken = await place.ack(old, { as: sessionsTokenOf(polled) });
+      checkRefusal(t, byToken, 404, 'a sessions token');
+      t.notOk(byToken.json.error.details);
     });
   });
 }

@@ -163,6 +163,15 @@ export const ROUTES: readonly Route[] = [
     access: 'operator',
     success: 201,
   },
+  { name: 'list in detail', method: 'GET', path: (p) => `${control(p)}/work`, access: 'operator', success: 200 },
+  {
+    name: 'history',
+    method: 'GET',
+    path: (p) => `${control(p)}/work/${p.workId}/history`,
+    access: 'operator',
+    success: 200,
+  },
+  // The last: what it leaves queued would be handed out to the others.
   {
     name: 'list environment keys',
     method: 'GET',

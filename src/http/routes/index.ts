@@ -6,9 +6,11 @@ import { deleteEnvironmentRoute } from './delete-environment.ts';
 import { enqueueRoute } from './enqueue.ts';
 import { healthRoutes } from './health.ts';
 import { heartbeatRoute } from './heartbeat.ts';
+import { historyRoute } from './history.ts';
 import { issueKeyRoutes } from './issue-key.ts';
 import { listRoute } from './list.ts';
 import { listAuditRoute } from './list-audit.ts';
+import { listDetailsRoute } from './list-details.ts';
 import { listEnvironmentsRoute } from './list-environments.ts';
 import { listKeysRoutes } from './list-keys.ts';
 import { patchMetadataRoute } from './patch-metadata.ts';
@@ -42,5 +44,7 @@ export function registerRoutes(app: App, options: AppOptions): void {
   rotateKeyRoutes(app, options);
   enqueueRoute(app, options);
   listAuditRoute(app, options);
+  listDetailsRoute(app, options);
+  historyRoute(app, options);
   healthRoutes(app, options);
 }

@@ -1,0 +1,68 @@
+import { type RawBuilder, sql } from 'kysely';
+import { rfc3339 } from '../db/sql.ts';
+import { type ItemRow, itemAnswer, itemSource, toWorkItem, type WorkItem } from './items.ts';
+
+/** Why an item stopped. `exhausted` and `failed` are set aside: put back only by somebody's decision. */
+export const STOP_REASONS = ['worker', 'operator', 'abandoned', 'exhausted', 'failed', 'cancelled'] as const;
+export type StopReason = (typeof STOP_REASONS)[number];
+
+export type Lane = 'wire' | 'process';
+
+/** All that an operator may know of an item, in either lane. */
+export type WorkDetails = WorkItem & {
+  readonly lane: Lane;
+  readonly priority: number;
+  readonly notBefore: string | null;
+  /** Null: no cap. */
+  readonly maxHandOuts: number | null;
+  readonly handOutCount: number;
+  /** Who has it, or had it last. */
+  readonly workerId: string | null;
+  readonly handedOutAt: string | null;
+  readonly leaseExpiresAt: string | null;
+  /** Also of an item that is winding down. */
+  readonly stopReason: StopReason | null;
+  /** The set-aside item in whose place this one was made. */
+  readonly requeuedFrom: string | null;
+  /** Work follows when it ends. */
+  readonly hasFollowUp: boolean;
+};
+
+const COLUMNS = [
+  ...['lane', 'priority', 'not_before', 'max_hand_outs', 'hand_out_count', 'worker_id', 'handed_out_at'],
+  ...['lease_expires_at', 'stop_reason', 'requeued_from', 'follow_up'],
+];
+
+/** The columns that make an item's details, passed unchanged from one part of a statement to the next. */
+export const detailsSource = (alias: string): RawBuilder<unknown> =>
+  sql.join([itemSource(alias), ...COLUMNS.map((column) => sql.ref(`${alias}.${column}`))]);
+
+/** The same columns as a statement answers them (see `itemAnswer`). */
+export const detailsAnswer = (alias: string): RawBuilder<unknown> => {
+  const column = (name: string) => sql.ref(`${alias}.${name}`);
+  const instant = (name: string) => rfc3339(column(name));
+  return sql`${itemAnswer(alias)}, ${column('lane')} as "lane", ${column('priority')} as "priority",
+    ${instant('not_before')} as "notBefore", ${column('max_hand_outs')} as "maxHandOuts",
+    ${column('hand_out_count')} as "handOutCount", ${column('worker_id')} as "workerId",
+    ${instant('handed_out_at')} as "handedOutAt", ${instant('lease_expires_at')} as "leaseExpiresAt",
+    ${column('stop_reason')} as "stopReason", ${column('requeued_from')} as "requeuedFrom",
+    (${column('follow_up')} is not null)::text as "hasFollowUp"`;
+};
+
+export type DetailsRow = ItemRow &
+  Omit<WorkDetails, keyof WorkItem | 'hasFollowUp'> & { readonly hasFollowUp: 'true' | 'false' };
+
+export const toWorkDetails = (row: DetailsRow): WorkDetails => ({
+  ...toWorkItem(row),
+  lane: row.lane,
+  priority: row.priority,
+  notBefore: row.notBefore,
+  maxHandOuts: row.maxHandOuts,
+  handOutCount: row.handOutCount,
+  workerId: row.workerId,
+  handedOutAt: row.handedOutAt,
+  leaseExpiresAt: row.leaseExpiresAt,
+  stopReason: row.stopReason,
+  requeuedFrom: row.requeuedFrom,
+  hasFollowUp: row.hasFollowUp === 'true',
+});

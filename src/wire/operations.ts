@@ -1,0 +1,109 @@
+import { type Static, Type } from 'typebox';
+import { STOP_REASONS, type StopReason, type WorkDetails as WorkDetailsRecord } from '../queue/details.ts';
+import type { History } from '../queue/history.ts';
+import { WORK_KINDS, WORK_STATES, type WorkKind, type WorkState } from '../queue/items.ts';
+import { LIMITS } from '../queue/limits.ts';
+import { Component, Instant, Nullable, NullableInstant } from './primitives.ts';
+import { ListQuery, toWork, Work } from './work.ts';
+
+const oneOf = <T extends string>(values: readonly T[]) => Type.Unsafe<T>({ type: 'string', enum: [...values] });
+const repeated = <Value>(values: ReturnType<typeof Type.Unsafe<Value>>, description: string) =>
+  Type.Optional(Type.Array(values, { minItems: 1, description: `${description}; may be repeated` }));
+const text = (charactersMax: number) => Type.Unsafe<string>({ type: 'string', minLength: 1, maxLength: charactersMax });
+
+const { secret: _, ...fieldsOfWork } = Work.properties;
+
+/** What an operator sees of an item: the work object without its secret, and what stays between server and worker. */
+export const WorkDetails = Type.Object(
+  {
+    ...fieldsOfWork,
+    kind: oneOf(WORK_KINDS),
+    lane: oneOf(['wire', 'process']),
+    priority: Type.Integer(),
+    not_before: NullableInstant,
+    max_hand_outs: Nullable<number>(Type.Integer({ description: 'Null: no cap of its own' })),
+    hand_out_count: Type.Integer(),
+    worker_id: Nullable<string>(Type.String({ description: 'Who has it, or had it last' })),
+    handed_out_at: NullableInstant,
+    lease_expires_at: NullableInstant,
+    stop_reason: Type.Unsafe<StopReason | null>({
+      type: ['string', 'null'],
+      enum: [...STOP_REASONS, null],
+      description: 'Why it stops or stopped',
+    }),
+    requeued_from: Nullable<string>(Type.String({ description: 'The set-aside item that this one replaces' })),
+    follow_up: Type.Boolean({ description: 'Work follows when it ends' }),
+  },
+  { $id: 'WorkDetails', title: 'WorkDetails' },
+);
+
+export function toWorkDetails(item: WorkDetailsRecord): Static<typeof WorkDetails> {
+  const { secret, ...work } = toWork(item);
+  return {
+    ...work,
+    kind: item.kind,
+    lane: item.lane,
+    priority: item.priority,
+    not_before: item.notBefore,
+    max_hand_outs: item.maxHandOuts,
+    hand_out_count: item.handOutCount,
+    worker_id: item.workerId,
+    handed_out_at: item.handedOutAt,
+    lease_expires_at: item.leaseExpiresAt,
+    stop_reason: item.stopReason,
+    requeued_from: item.requeuedFrom,
+    follow_up: item.hasFollowUp,
+  };
+}
+
+export const WorkDetailsQuery = Type.Object({
+  ...ListQuery.properties,
+  state: repeated(oneOf<WorkState>(WORK_STATES), `At most ${LIMITS.filters} values in all filters`),
+  session: repeated(text(LIMITS.sessionIdCharacters), 'The session id'),
+  kind: repeated(oneOf<WorkKind>(WORK_KINDS), 'What the work is'),
+  reason: repeated(oneOf<StopReason>(STOP_REASONS), 'Why it stopped'),
+  worker: repeated(text(LIMITS.workerIdCharacters), 'Who has it, or had it last'),
+});
+
+export const WorkDetailsPage = Type.Object({
+  data: Type.Array(Component(WorkDetails)),
+  next_page: Nullable<string>(Type.String({ description: 'For the parameter page; null on the last page' })),
+});
+
+const HANDED_ON = ['reservation_lapsed', 'startup_lease_lapsed', 'lease_lapsed'] as const;
+
+const HandOut = Type.Object({
+  work_id: Type.String({ description: 'What the item was called then' }),
+  worker_id: Nullable<string>(Type.String()),
+  handed_out_at: Instant,
+  acknowledged_at: NullableInstant,
+  started_at: NullableInstant,
+  last_heartbeat_at: NullableInstant,
+  lapsed_at: Nullable<string>(NullableInstant, { description: 'When its lease ran out' }),
+  ended_at: Nullable<string>(NullableInstant, { description: 'When the next one took its place, or the item stopped' }),
+  outcome: Type.Unsafe<(typeof HANDED_ON)[number] | StopReason | null>({
+    type: ['string', 'null'],
+    enum: [...HANDED_ON, ...STOP_REASONS, null],
+    description: 'Null while it goes on; why it was superseded, or why the item stopped',
+  }),
+});
+
+export const WorkHistory = Type.Object({
+  work: Component(WorkDetails),
+  hand_outs: Type.Array(HandOut, { description: 'Oldest first' }),
+});
+
+export const toWorkHistory = ({ work, handOuts }: History): Static<typeof WorkHistory> => ({
+  work: toWorkDetails(work),
+  hand_outs: handOuts.map((handOut) => ({
+    work_id: handOut.workId,
+    worker_id: handOut.workerId,
+    handed_out_at: handOut.handedOutAt,
+    acknowledged_at: handOut.acknowledgedAt,
+    started_at: handOut.startedAt,
+    last_heartbeat_at: handOut.lastHeartbeatAt,
+    lapsed_at: handOut.lapsedAt,
+    ended_at: handOut.endedAt,
+    outcome: handOut.outcome,
+  })),
+});
