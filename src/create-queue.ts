@@ -134,7 +134,7 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
       if (reclaimOlderThanMs !== undefined) {
         checkInteger('reclaimOlderThanMs', reclaimOlderThanMs, 1, Number.MAX_SAFE_INTEGER);
       }
-      checkInteger('minQueuedAgeMs', minQueuedAgeMs, 0, LIMITS.queuedAgeMs);
+      checkInteger('minQueuedAgeMs', minQueuedAgeMs, 0, LIMITS.minQueuedAgeMs);
       const taker: TakeRequest = {
         environmentId,
         workerId: workerId ?? null,

@@ -17,6 +17,14 @@ export {
 export type { IssuedKey, Key, KeyRef, KeyRole } from './control/key-rows.ts';
 export { issueKey, type KeyPage, listKeys, type NewKey, revokeKey, rotateKey } from './control/keys.ts';
 export {
+  changeSettings,
+  type EnvironmentSettings,
+  pauseEnvironment,
+  readSettings,
+  resumeEnvironment,
+  type SettingsChange,
+} from './control/settings.ts';
+export {
   createQueue,
   type PollRequest,
   type Queue,
@@ -25,9 +33,12 @@ export {
 export { type CallerTransaction, type Database, type DatabaseOptions, IN_MEMORY, openDatabase } from './db/connect.ts';
 export { DatabaseUnavailable } from './db/failures.ts';
 export { migrate, schemaStatus } from './db/migrate.ts';
+export { cancelSession } from './queue/cancel-session.ts';
+export type { StopReason, WorkDetails } from './queue/details.ts';
 export type { Enqueued, EnqueueRequest } from './queue/enqueue.ts';
 export { only, QueueError, type QueueErrorCode } from './queue/errors.ts';
 export { type Heartbeat, type HeartbeatRequest, NO_HEARTBEAT } from './queue/heartbeat.ts';
+export { readInput } from './queue/input.ts';
 export {
   type TraceContext,
   WORK_KINDS,
@@ -40,6 +51,8 @@ export {
 export { LIMITS } from './queue/limits.ts';
 export type { HandOut } from './queue/poll.ts';
 export type { WorkPage } from './queue/read.ts';
+export { requestIdOf } from './queue/request-id.ts';
+export { requeueSetAside } from './queue/requeue.ts';
 export { DEFAULT_SETTINGS, type QueueSettings } from './queue/settings.ts';
 export type { QueueStats } from './queue/stats.ts';
 export type { Stopped, StopRequest } from './queue/stop.ts';

@@ -11,6 +11,7 @@ import { Environment } from '../wire/control.ts';
 import { ErrorEnvelope } from '../wire/errors.ts';
 import { Key } from '../wire/keys.ts';
 import { WorkDetails } from '../wire/operations.ts';
+import { EnvironmentSettings } from '../wire/settings.ts';
 import { Work } from '../wire/work.ts';
 import { registerAuth } from './auth.ts';
 import { BODY_BYTES_MAX, registerBodyParser } from './body.ts';
@@ -77,6 +78,7 @@ export function buildApp(options: AppOptions): App {
   app.addSchema(Work);
   app.addSchema(WorkDetails);
   app.addSchema(Environment);
+  app.addSchema(EnvironmentSettings);
   app.addSchema(Key);
   app.addSchema(ErrorEnvelope);
   app.addHook('onRequest', async (request, reply) => {

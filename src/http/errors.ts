@@ -113,7 +113,7 @@ function fastifyRefusal(error: unknown): Refusal | undefined {
   if (!isFastifyError(error)) return undefined;
   switch (error.code) {
     case 'FST_ERR_CTP_BODY_TOO_LARGE':
-      return { code: 'request_too_large', message: 'the request body must be at most 1 MiB' };
+      return { code: 'request_too_large', message: 'the request body is larger than this route takes' };
     case 'FST_ERR_BAD_URL':
     case 'FST_ERR_MAX_PARAM_LENGTH':
     case 'FST_ERR_ASYNC_CONSTRAINT':

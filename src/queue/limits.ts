@@ -17,7 +17,6 @@ export const LIMITS = {
   handOuts: 1_000_000,
   leaseTtlSeconds: 86_400,
   retentionDays: 36_500,
-  queuedAgeMs: 86_400_000,
   heartbeatTokenCharacters: 64,
   blockMs: 999,
   reclaimOlderThanMs: 600_000,

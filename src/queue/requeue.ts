@@ -1,19 +1,9 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
+import { type DetailsRow, detailsAnswer, detailsSource, toWorkDetails, type WorkDetails } from './details.ts';
 import { QueueError } from './errors.ts';
 import { mintId } from './ids.ts';
-import {
-  checkRef,
-  type ItemRow,
-  itemAnswer,
-  itemSource,
-  notFound,
-  toWorkItem,
-  type WorkItem,
-  type WorkRef,
-} from './items.ts';
-
-export type Requeued = { readonly item: WorkItem; readonly lane: 'wire' | 'process' };
+import { checkRef, notFound, presentId, type WorkRef } from './items.ts';
 
 /**
  * Puts an item that was set aside back to work, as a new item that names the old one: its session, kind, priority, metadata, input,
@@ -21,7 +11,7 @@ export type Requeued = { readonly item: WorkItem; readonly lane: 'wire' | 'proce
  * Refuses: not_found; conflict when it was not set aside, was put back already, or a live item has the slot;
  * environment_archived.
  */
-export async function requeueSetAside(database: Database, { environmentId, id }: WorkRef): Promise<Requeued> {
+export async function requeueSetAside(database: Database, { environmentId, id }: WorkRef): Promise<WorkDetails> {
   checkRef({ environmentId, id });
   const { workItems, workInputs, environments } = database.names;
   const [row] = await database.rows(sql<Row>`
@@ -41,15 +31,16 @@ export async function requeueSetAside(database: Database, { environmentId, id }:
         o.traceparent, o.tracestate, o.id, clock_timestamp()
       from old o where o.verdict = 'set_aside'
       on conflict do nothing
-      returning ${itemSource('work_items')}, lane
+      returning ${detailsSource('work_items')}
     ), inputs as (
       insert into ${workInputs} (item_seq, input)
       select c.seq, i.input from created c, old o join ${workInputs} i on i.item_seq = o.seq
     )
-    select o.verdict, exists (select from ${workItems} w where w.requeued_from = ${id}) as "wasRequeued", c.lane, ${itemAnswer('c')}
-    from old o left join created c on true`);
-  if (row === undefined) throw notFound(id);
-  if (row.id !== null) return { item: toWorkItem({ ...row, id: row.id }), lane: row.lane };
+    select o.verdict, exists (select from ${workItems} w where w.requeued_from = ${id}) as "wasRequeued",
+      ${presentId(database.names, sql`${environmentId}`, sql`${id}`)} as "presentId", ${detailsAnswer('c')}
+    from (select 1) one left join old o on true left join created c on true`);
+  if (row === undefined || row.verdict === null) throw notFound(id, row?.presentId);
+  if (row.id !== null) return toWorkDetails({ ...row, id: row.id });
   switch (row.verdict) {
     case 'environment_archived':
       throw new QueueError(row.verdict, `environment ${environmentId} is archived: it takes no new work`);
@@ -69,8 +60,8 @@ export async function requeueSetAside(database: Database, { environmentId, id }:
 }
 
 type Row = {
-  verdict: 'set_aside' | 'not_set_aside' | 'environment_archived';
+  verdict: 'set_aside' | 'not_set_aside' | 'environment_archived' | null;
   wasRequeued: boolean;
-  lane: 'wire' | 'process';
+  presentId: string | null;
   id: string | null;
-} & Omit<ItemRow, 'id'>;
+} & Omit<DetailsRow, 'id'>;

@@ -78,20 +78,6 @@ export const EnvironmentPage = Type.Object({
 
 export const EnvironmentDeleted = Type.Object({ id: Type.String(), type: Type.Literal('environment_deleted') });
 
-export const EnqueueBody = Type.Object(
-  {
-    data: Type.Object(
-      {
-        type: Type.Literal('session'),
-        id: Type.String({ minLength: 1, maxLength: LIMITS.sessionIdCharacters, description: 'Your own text' }),
-      },
-      { additionalProperties: false },
-    ),
-    metadata: Type.Optional(Metadata),
-  },
-  { additionalProperties: false },
-);
-
 export const Health = Type.Object({ status: Type.Literal('ok') });
 
 export const Readiness = Type.Object({

@@ -1,13 +1,18 @@
-import { enqueue } from '../../queue/enqueue.ts';
+import { enqueue, enqueueAll } from '../../queue/enqueue.ts';
 import { activeTraceContext, parseTraceContext } from '../../telemetry/trace-context.ts';
-import { EnqueueBody } from '../../wire/control.ts';
+import { EnqueueAllBody, EnqueueBody, EnqueuedAll, toEnqueueRequest } from '../../wire/enqueue.ts';
 import { ChangeHeaders, Component, EnvironmentParams } from '../../wire/primitives.ts';
 import { toWork, Work } from '../../wire/work.ts';
 import type { App, AppOptions } from '../app.ts';
 import { change } from '../changes.ts';
 import { responses } from './responses.ts';
 
-export function enqueueRoute(app: App, { database, queue }: AppOptions): void {
+const BATCH_BYTES_MAX = 8 * 1_048_576;
+
+const traceContextOf = (headers: Record<string, unknown>) =>
+  activeTraceContext() ?? parseTraceContext(headers.traceparent, headers.tracestate);
+
+export function enqueueRoutes(app: App, { database, queue }: AppOptions): void {
   app.route({
     method: 'POST',
     url: '/control/v1/environments/:environment_id/work',
@@ -15,33 +20,60 @@ export function enqueueRoute(app: App, { database, queue }: AppOptions): void {
     schema: {
       operationId: 'enqueueWork',
       summary: 'Enqueue work for a session',
-      description: 'Idempotent while live: a queued, starting or active item of the session covers the request.',
+      description:
+        'A known request_id answers its item; a queued, starting or active item of the session and kind covers the request; ' +
+        'else there is a new one.',
       tags: ['control'],
       params: EnvironmentParams,
       headers: ChangeHeaders,
       body: EnqueueBody,
       response: responses(
         {
-          200: { ...Component(Work), description: 'A live item covers the session already' },
+          200: { ...Component(Work), description: 'A remembered request or a live item answers' },
           201: { ...Component(Work), description: 'Created' },
         },
         ...([400, 401, 403, 404, 409, 413] as const),
       ),
     },
     async handler(request, reply) {
-      const { params, body: asked, headers } = request;
-      const traceContext = activeTraceContext() ?? parseTraceContext(headers.traceparent, headers.tracestate);
+      const asked = toEnqueueRequest(request.params.environment_id, request.body, traceContextOf(request.headers));
       const { status, body } = await change(database, request, async (bound) => {
-        const { created, item } = await enqueue(bound, {
-          environmentId: params.environment_id,
-          sessionId: asked.data.id,
-          ...(asked.metadata === undefined ? {} : { metadata: asked.metadata }),
-          ...(traceContext === undefined ? {} : { traceContext }),
-        });
+        const { created, item } = await enqueue(bound, asked);
         return { status: created ? 201 : 200, body: toWork(item), target: item.id };
       });
-      if (status === 201) queue.wake(params.environment_id);
+      if (status === 201) queue.wake(asked.environmentId);
       return reply.code(status === 201 ? 201 : 200).send(body);
+    },
+  });
+
+  app.route({
+    method: 'POST',
+    url: '/control/v1/environments/:environment_id/work/batch',
+    bodyLimit: BATCH_BYTES_MAX,
+    config: { access: 'operator' },
+    schema: {
+      operationId: 'enqueueWorkBatch',
+      summary: 'Enqueue up to 1,000 items, all or nothing',
+      description:
+        'Each as if enqueued alone, in the order given: an earlier one covers a later one. The body is at most 8 MiB.',
+      tags: ['control'],
+      params: EnvironmentParams,
+      headers: ChangeHeaders,
+      body: EnqueueAllBody,
+      response: responses({ 200: EnqueuedAll }, 400, 401, 403, 404, 409, 413),
+    },
+    async handler(request) {
+      const environmentId = request.params.environment_id;
+      const traceContext = traceContextOf(request.headers);
+      const asked = request.body.items.map((item, index) =>
+        toEnqueueRequest(environmentId, item, traceContext, `items.${index}.`),
+      );
+      const { body } = await change(database, request, async (bound) => ({
+        status: 200,
+        body: { data: (await enqueueAll(bound, asked)).map(({ created, item }) => ({ created, work: toWork(item) })) },
+      }));
+      queue.wake(environmentId);
+      return body;
     },
   });
 }

@@ -32,6 +32,7 @@ export function pollRoute(app: App, { queue, publicUrl }: AppOptions): void {
         workerId: workerIdOf(request.headers['anthropic-worker-id']),
         blockMs: request.query.block_ms,
         reclaimOlderThanMs: request.query.reclaim_older_than_ms,
+        minQueuedAgeMs: request.caller?.kind === 'environment' ? request.caller.minQueuedAgeMs : 0,
         signal: delivery.gone,
       });
       delivery.deliver(handOut);
