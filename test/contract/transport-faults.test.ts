@@ -93,8 +93,10 @@ t.test('a backend that is killed under a call is 503, and the server goes on', a
   await client.query('begin');
   await client.query(`select from ${database.schema}.work_items where id = $1 for update`, [id]);
   const acking = call('POST', work(`/${id}/ack`));
-  await untilBlocked(client, database.schema);
-  await client.query(
+  // Within a transaction pg_stat_activity stays as it was first seen.
+  const watcher = await testClient(t);
+  await untilBlocked(watcher, database.schema);
+  await watcher.query(
     `select pg_terminate_backend(pid) from pg_stat_activity
       where query like $1 and pid <> pg_backend_pid() and application_name = 'leasehold'`,
     [`%${database.schema}%`],
