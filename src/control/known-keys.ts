@@ -14,6 +14,8 @@ export type FoundKey<Key> = {
 export type KnownKeysOptions = {
   /** The keys that were changed within the last CHANGES_REACH_SECONDS, the latest first, at most CHANGES_MAX. */
   readChanges(): Promise<readonly KeyChange[]>;
+  /** A monotonic clock, in milliseconds. */
+  now?: () => number;
 };
 
 const KEYS_MAX = 20_000;
@@ -34,7 +36,7 @@ const TRUSTED_MS = 900;
  * most every REFRESH_MS and only while keys are in use, so that a request is never answered by what was read more than TRUSTED_MS
  * before it arrived. Local time only shortens trust (contract §2; invariant 7).
  */
-export function createKnownKeys<Key>({ readChanges }: KnownKeysOptions) {
+export function createKnownKeys<Key>({ readChanges, now = () => performance.now() }: KnownKeysOptions) {
   const keys = new LRUCache<string, { key: Key; changedAt: string | null; readAt: number; expiresAt: number }>({
     max: KEYS_MAX,
   });
@@ -54,11 +56,11 @@ export function createKnownKeys<Key>({ readChanges }: KnownKeysOptions) {
   }
 
   async function ask(): Promise<void> {
-    const beganAt = performance.now();
+    const beganAt = now();
     const changes = await readChanges();
-    const now = performance.now();
-    if (changes.length >= CHANGES_MAX) forgetBefore(now);
-    else if (now - checkedAt > SILENCE_MS_MAX) forgetBefore(beganAt);
+    const endedAt = now();
+    if (changes.length >= CHANGES_MAX) forgetBefore(endedAt);
+    else if (endedAt - checkedAt > SILENCE_MS_MAX) forgetBefore(beganAt);
     recent = new Map(changes.map(({ hash, changedAt }) => [hash, changedAt]));
     for (const [hash, changedAt] of recent) if (keys.peek(hash)?.changedAt !== changedAt) keys.delete(hash);
     checkedAt = beganAt;
@@ -72,17 +74,17 @@ export function createKnownKeys<Key>({ readChanges }: KnownKeysOptions) {
   return {
     /** Undefined: ask the database, and tell with `put`. Throws what `readChanges` throws, rather than trust for too long. */
     async get(hash: string): Promise<Key | undefined> {
-      const arrivedAt = performance.now();
+      const arrivedAt = now();
       if (arrivedAt - checkedAt > REFRESH_MS) check().catch(() => {}); // whoever has to wait for it is told
       if (!keys.has(hash)) return undefined;
       while (arrivedAt - checkedAt > TRUSTED_MS) await check();
       const known = keys.get(hash);
-      if (known === undefined || performance.now() < known.expiresAt) return known?.key;
+      if (known === undefined || now() < known.expiresAt) return known?.key;
       keys.delete(hash);
       return undefined;
     },
 
-    /** What a look-up that began at `readAt` (by `performance.now`) has found. */
+    /** What a look-up that began at `readAt` (by `now`) has found. */
     put(hash: string, { key, changedAt, remainingMs }: FoundKey<Key>, readAt: number): void {
       if (readAt < forgottenBefore || (recent.get(hash) ?? changedAt) !== changedAt) return;
       keys.set(hash, { key, changedAt, readAt, expiresAt: readAt + Math.min(remainingMs, REREAD_MS) });

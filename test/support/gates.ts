@@ -7,6 +7,8 @@ export const STATEMENTS = {
   look: /taker as materialized/,
   sweep: /with turn as[^]*abandoned as/,
   sightings: /insert into "\w+"\."worker_sightings"/,
+  findKey: /"remainingMs"/,
+  changedKeys: /statement_timestamp\(\)/,
 };
 
 export type Watched = {

@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import type { Test } from 'tap';
 import { createQueue, type Queue } from '../../src/create-queue.ts';
-import type { Database } from '../../src/db/connect.ts';
+import { type Database, within } from '../../src/db/connect.ts';
 import { type Server, testClient, testDatabase, until } from './harness.ts';
 
 export type Held<Answer> = {
@@ -26,10 +26,7 @@ export async function hold<Answer>(
   const { rows } = await client.query('select pg_backend_pid() as pid');
   const pid: number = rows[0].pid;
   await client.query('begin');
-  const answer = await verb({
-    ...database,
-    rows: (statement, transaction) => database.rows(statement, transaction ?? client),
-  });
+  const answer = await verb(within(database, client));
   return {
     answer,
     untilBlocked: (count = 1) =>
