@@ -92,18 +92,19 @@ function explain(root: Node, path: readonly string[], value: unknown): string {
   let given: unknown = value;
   const named: string[] = [];
   for (const key of path) {
-    if (node?.type !== 'array') named.push(key);
+    if (node?.additionalProperties === false && !Object.hasOwn(node.properties ?? {}, key)) {
+      return `${path.join('.')} is not a known field`;
+    }
+    const parent = node;
     node = child(node, key);
     given = isRecord(given) ? given[key] : undefined;
+    // A repeated parameter is named without the number of the time that it was given.
+    if (parent?.type !== 'array' || node?.type === 'object') named.push(key);
   }
   const field = named.length === 0 ? 'the body' : named.join('.');
   const missing = isRecord(given) ? node?.required?.find((name) => !Object.hasOwn(given as object, name)) : undefined;
   if (missing !== undefined) {
     return `${[...path, missing].join('.')} is required and must be ${ruleOf(child(node, missing))}`;
-  }
-  if (isRecord(given) && node?.additionalProperties === false) {
-    const unknown = Object.keys(given).find((name) => !Object.hasOwn(node?.properties ?? {}, name));
-    if (unknown !== undefined) return `${[...path, unknown].join('.')} is not a known field`;
   }
   return `${field} must be ${ruleOf(node)}`;
 }

@@ -5,7 +5,7 @@ import type { Server } from './harness.ts';
 /** The statements a test watches, told by what only they contain. */
 export const STATEMENTS = {
   look: /taker as materialized/,
-  sweep: /with turn as[^]*abandoned as/,
+  sweep: /with turn as[\s\S]*abandoned as/,
   sightings: /insert into "\w+"\."worker_sightings"/,
   findKey: /"remainingMs"/,
   changedKeys: /statement_timestamp\(\)/,
