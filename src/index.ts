@@ -1,5 +1,8 @@
-/** The library's door: the queue without HTTP (design §2). */
+/** The library's door: the queue without HTTP (design §2), and a client of the routes of our own. */
 
+export { type CallOptions, type ClientOptions, ControlError } from './client/call.ts';
+export { type ControlClient, createControlClient } from './client/control-client.ts';
+export { type AuditEntry, type AuditPage, type AuditQuery, type AuditRecord, listAudit } from './control/audit.ts';
 export {
   archiveEnvironment,
   deleteEnvironment,

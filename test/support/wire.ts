@@ -210,6 +210,7 @@ export const ROUTES: readonly Route[] = [
     access: 'operator',
     success: 201,
   },
+  { name: 'list audit', method: 'GET', path: () => '/control/v1/audit', access: 'operator', success: 200 },
 ];
 
 /** One call of a route, its body made for it. */

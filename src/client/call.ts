@@ -1,0 +1,132 @@
+export type ClientOptions = {
+  /** Where the server is, without a path of ours. */
+  readonly baseUrl: string;
+  readonly apiKey: string;
+  readonly fetch?: typeof fetch;
+  /** Tries after the first, default 4. */
+  readonly retriesMax?: number;
+  /** For one try; default 30 s. */
+  readonly answerMsMax?: number;
+  /** How it waits between tries; rejects when the signal aborts. */
+  readonly sleep?: (ms: number, signal: AbortSignal | undefined) => Promise<void>;
+};
+
+export type CallOptions = {
+  /** For a change: 1 to 255 printable ASCII characters, kept over restarts of your own. Default: a random one for each call. */
+  readonly idempotencyKey?: string;
+  readonly signal?: AbortSignal;
+};
+
+type Told = Pick<ControlError, 'type'> & Partial<Pick<ControlError, 'status' | 'details' | 'requestId' | 'cause'>>;
+
+/** A refusal of the server, or that it could not be reached. */
+export class ControlError extends Error {
+  override readonly name = 'ControlError';
+  /** Undefined when no answer came. */
+  readonly status: number | undefined;
+  /** The envelope's, `connection_error` without an answer, `unknown_error` for an answer that is not the server's. */
+  readonly type: string;
+  readonly details: Readonly<Record<string, unknown>> | undefined;
+  readonly requestId: string | undefined;
+
+  constructor(message: string, told: Told) {
+    super(message, { cause: told.cause });
+    this.status = told.status;
+    this.type = told.type;
+    this.details = told.details;
+    this.requestId = told.requestId;
+  }
+}
+
+type Method = 'GET' | 'POST' | 'DELETE';
+type Asked = CallOptions & {
+  readonly query?: Readonly<Record<string, string | number | boolean | undefined>> | undefined;
+  readonly body?: unknown;
+};
+
+const RETRIES_MAX = 4;
+const ANSWER_MS_MAX = 30_000;
+const BACKOFF_MS_MIN = 200;
+const BACKOFF_MS_MAX = 10_000;
+/** A server that asks for more is not waited for that long. */
+const RETRY_AFTER_MS_MAX = 60_000;
+
+/**
+ * One call of a route, tried again when nothing is known of it or the server asked for another try: a lost connection, 429,
+ * 503, and 409 while the first try still runs. A change carries one Idempotency-Key over all its tries, so it is done once.
+ * Throws ControlError; what the caller's signal was aborted with, as it is.
+ */
+export function createCall(options: ClientOptions) {
+  const { baseUrl, apiKey, retriesMax = RETRIES_MAX, answerMsMax = ANSWER_MS_MAX, sleep = wait } = options;
+  const send = options.fetch ?? fetch;
+
+  return async function call<Answer>(method: Method, path: string, asked: Asked = {}): Promise<Answer> {
+    const { body, query = {}, signal } = asked;
+    const url = new URL(`${baseUrl.replace(/\/+$/, '')}/control/v1${path}`);
+    for (const [name, value] of Object.entries(query)) if (value !== undefined) url.searchParams.set(name, `${value}`);
+    const headers: Record<string, string> = { 'x-api-key': apiKey };
+    if (body !== undefined) headers['content-type'] = 'application/json';
+    if (method !== 'GET') headers['idempotency-key'] = asked.idempotencyKey ?? crypto.randomUUID();
+    const request = { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) };
+
+    for (let retry = 0; ; retry++) {
+      const tried = await tryOnce(url, request);
+      if ('answer' in tried) return tried.answer as Answer;
+      signal?.throwIfAborted();
+      if (!tried.again || retry >= retriesMax) throw tried.error;
+      await sleep(Math.max(tried.retryAfterMs, backoffMs(retry)), signal);
+    }
+
+    async function tryOnce(url: URL, request: RequestInit): Promise<Tried> {
+      const signals = [AbortSignal.timeout(answerMsMax), ...(signal === undefined ? [] : [signal])];
+      try {
+        const response = await send(url, { ...request, signal: AbortSignal.any(signals) });
+        const text = await response.text();
+        return response.ok ? { answer: text === '' ? undefined : JSON.parse(text) } : refused(response, text);
+      } catch (cause) {
+        const error = new ControlError('the server could not be reached', { type: 'connection_error', cause });
+        return { again: true, retryAfterMs: 0, error };
+      }
+    }
+  };
+}
+
+type Tried =
+  | { readonly answer: unknown }
+  | { readonly again: boolean; readonly retryAfterMs: number; readonly error: ControlError };
+
+function refused({ status, headers }: Response, text: string): Tried {
+  const { message, type, details } = readEnvelope(text);
+  const requestId = headers.get('request-id') ?? undefined;
+  const again = status === 429 || status === 503 || details?.error_code === 'idempotency_in_progress';
+  const retryAfterMs = Math.min((Number(headers.get('retry-after')) || 0) * 1_000, RETRY_AFTER_MS_MAX);
+  return { again, retryAfterMs, error: new ControlError(message, { status, type, details, requestId }) };
+}
+
+function readEnvelope(text: string): { message: string; type: string; details?: Record<string, unknown> } {
+  try {
+    const { error } = JSON.parse(text);
+    if (typeof error.message === 'string' && typeof error.type === 'string') return error;
+  } catch {
+    // not ours: something in between answered
+  }
+  return { message: text.slice(0, 200) || 'no message', type: 'unknown_error' };
+}
+
+/** Doubling, with jitter, so that those who failed together do not come back together. */
+const backoffMs = (retry: number): number =>
+  Math.min(BACKOFF_MS_MAX, BACKOFF_MS_MIN * 2 ** retry) * (0.5 + Math.random() / 2);
+
+function wait(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const abort = () => {
+      clearTimeout(timer);
+      reject(signal?.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener('abort', abort);
+      resolve();
+    }, ms);
+    signal?.addEventListener('abort', abort, { once: true });
+  });
+}

@@ -1,0 +1,101 @@
+import { sql } from 'kysely';
+import { openApiDocument } from '../../openapi/document.ts';
+import { createEnvironment } from '../../src/control/environments.ts';
+import type { Database } from '../../src/db/connect.ts';
+import { type Answer, type CallOptions, OPERATOR_KEY, type Server } from './harness.ts';
+import { type Place, ROUTES, type Route } from './wire.ts';
+
+/** A place that names each parameter as a route's pattern does: `environmentId` is `{environment_id}`. */
+const PATTERN = new Proxy({} as Place, {
+  get: (_, name) => `{${String(name).replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)}}`,
+});
+
+export const patternOf = (route: Route): string => route.path(PATTERN).split('?')[0] ?? '';
+
+export type Operation = {
+  readonly method: string;
+  readonly path: string;
+  readonly operationId: string;
+  readonly headers: readonly string[];
+  readonly statuses: readonly string[];
+};
+
+/** Every route of the app that is no reading, as the document says: no list of our own could be complete for ever. */
+export async function documentedChanges(): Promise<Operation[]> {
+  const { paths } = JSON.parse(await openApiDocument());
+  type Documented = {
+    operationId: string;
+    parameters?: { in: string; name: string }[];
+    responses: Record<string, unknown>;
+  };
+  return Object.entries<Record<string, Documented>>(paths).flatMap(([path, methods]) =>
+    Object.entries(methods)
+      .filter(([method, { operationId }]) => method !== 'get' && !/introspect/i.test(operationId)) // it only reads
+      .map(([method, { operationId, parameters = [], responses }]) => ({
+        method: method.toUpperCase(),
+        path,
+        operationId,
+        headers: parameters.filter((parameter) => parameter.in === 'header').map((parameter) => parameter.name),
+        statuses: Object.keys(responses),
+      })),
+  );
+}
+
+const isOurs = (path: string): boolean => path.startsWith('/control/v1/');
+
+export const CONTROL_CHANGES: readonly Route[] = ROUTES.filter(
+  (route) => route.method !== 'GET' && isOurs(patternOf(route)) && !/introspect/i.test(patternOf(route)),
+);
+
+export const isControlChange = ({ path }: Operation): boolean => isOurs(path);
+
+/** One request of a route, to be sent as often as a test likes. */
+export type Sending = { readonly method: string; readonly path: string; readonly options: CallOptions };
+
+export const sendingOf = (route: Route, place: Place, key: string, as: string = OPERATOR_KEY): Sending => ({
+  method: route.method,
+  path: route.path(place),
+  options: {
+    as,
+    headers: { 'idempotency-key': key },
+    ...(route.body === undefined ? {} : { body: route.body() }),
+  },
+});
+
+export const send = ({ call }: Pick<Server, 'call'>, { method, path, options }: Sending): Promise<Answer> =>
+  call(method, path, options);
+
+/** An environment with one queued item, for one route to change as it likes. */
+export async function freshPlace({ database, queue }: Server, name: string): Promise<Place> {
+  const { id } = await createEnvironment(database, { name, type: 'self_hosted' });
+  const { item } = await queue.enqueue({ environmentId: id, sessionId: 'to be changed' });
+  return { environmentId: id, workId: item.id };
+}
+
+/** What an answer says, without what is every answer's own. */
+export const said = ({ status, json }: Answer) => ({ status, json: { ...json, request_id: undefined } });
+
+/** The key that an answer shows, if it shows one. */
+export const keyIn = ({ text }: Answer): string | undefined => /lh[ek]_[\w-]{43}/.exec(text)?.[0];
+
+/** How many rows each table holds. */
+export async function rowCounts(database: Database): Promise<Record<string, number>> {
+  const counts = Object.entries(database.names).map(
+    ([name, table]) => sql`select ${name}::text as name, count(*)::integer as count from ${table}`,
+  );
+  const rows = await database.rows(sql<{ name: string; count: number }>`${sql.join(counts, sql` union all `)}`);
+  return Object.fromEntries(rows.map(({ name, count }) => [name, count]));
+}
+
+/** Everything that is stored, as text. */
+export async function everything(database: Database): Promise<string> {
+  const texts = Object.values(database.names).map((table) => sql`select to_jsonb(x)::text as text from ${table} x`);
+  const rows = await database.rows(sql<{ text: string }>`${sql.join(texts, sql` union all `)}`);
+  return rows.map(({ text }) => text).join('\n');
+}
+
+/** The audit log, newest first. */
+export async function auditOf(server: Pick<Server, 'call'>, query = ''): Promise<Record<string, unknown>[]> {
+  const { json } = await server.call('GET', `/control/v1/audit?limit=1000${query}`, { as: OPERATOR_KEY });
+  return json.data;
+}
