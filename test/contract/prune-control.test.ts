@@ -1,0 +1,66 @@
+import { sql } from 'kysely';
+import t from 'tap';
+import { pruneControl } from '../../src/control/prune.ts';
+import type { Database } from '../../src/db/connect.ts';
+import { ENGINES, testClient, testDatabase } from '../support/harness.ts';
+
+const RETENTION = { retentionDays: 7 };
+
+const addAnswers = ({ rows, names }: Database, count: number, age: string) =>
+  rows(sql`insert into ${names.idempotencyKeys} (caller, key, request_hash, answer, created_at)
+    select 'caller', ${age}::text || n, 'hash', '{}', clock_timestamp() - ${age}::interval from generate_series(1, ${count}::integer) n`);
+
+const addEntries = ({ rows, names }: Database, count: number, age: string) =>
+  rows(sql`insert into ${names.auditLog} (key_id, key_name, action, status, request_id, at)
+    select 'key', 'name', ${age}::text, 200, 'req', clock_timestamp() - ${age}::interval from generate_series(1, ${count}::integer) n`);
+
+/** What is left, by its age. */
+const left = async ({ rows, names }: Database) => ({
+  answers: (await rows(sql<{ key: string }>`select key from ${names.idempotencyKeys} order by 1`)).map(
+    (row) => row.key,
+  ),
+  entries: (await rows(sql<{ action: string }>`select action from ${names.auditLog} order by 1`)).map(
+    (row) => row.action,
+  ),
+});
+
+for (const engine of ENGINES) {
+  t.test(engine, async (t) => {
+    const database = await testDatabase(t, engine);
+
+    t.test('answers older than a day and entries past the retention time go, others stay', async (t) => {
+      for (const age of ['23 hours 59 minutes', '24 hours 1 second']) await addAnswers(database, 1, age);
+      for (const age of ['6 days 23 hours', '7 days 1 second']) await addEntries(database, 1, age);
+      t.strictSame(await pruneControl(database, RETENTION), { answers: 1, auditEntries: 1, more: false });
+      t.strictSame(await left(database), { answers: ['23 hours 59 minutes1'], entries: ['6 days 23 hours'] });
+    });
+
+    t.test('it goes in bounded steps and says when there is more', async (t) => {
+      await addAnswers(database, 501, '2 days');
+      await addEntries(database, 501, '8 days');
+      t.strictSame(await pruneControl(database, RETENTION), { answers: 500, auditEntries: 500, more: true });
+      t.strictSame(await pruneControl(database, RETENTION), { answers: 1, auditEntries: 1, more: false });
+    });
+  });
+}
+
+t.test('replicas take turns, and what others hold is passed over', async (t) => {
+  const database = await testDatabase(t);
+  await addAnswers(database, 2, '2 days');
+  await addEntries(database, 2, '8 days');
+  const client = await testClient(t);
+  await client.query('begin');
+  await client.query(`select pg_advisory_xact_lock(hashtextextended($1, 0))`, [`${database.schema} prune control`]);
+  t.strictSame(await pruneControl(database, RETENTION), { answers: 0, auditEntries: 0, more: false }, 'not its turn');
+  await client.query('rollback');
+  await client.query('begin');
+  await client.query(`select from ${database.schema}.idempotency_keys where key = '2 days1' for update`);
+  await client.query(`select from ${database.schema}.audit_log order by seq limit 1 for update`);
+  t.strictSame(
+    await pruneControl(database, RETENTION),
+    { answers: 1, auditEntries: 1, more: false },
+    'not what is held',
+  );
+  await client.query('rollback');
+  t.strictSame(await pruneControl(database, RETENTION), { answers: 1, auditEntries: 1, more: false });
+});
