@@ -26,7 +26,7 @@ const REFUSALS: Readonly<Record<number, string>> = {
   401: 'The credential is missing, unknown, expired, revoked or for another environment',
   403: 'The credential is known, but not for this',
   404: 'No such id; a work item may have been handed out again under a new one',
-  409: 'It is over or taken already',
+  409: 'It is over or taken already; of a repeat: its Idempotency-Key is in use',
   412: 'The heartbeat token is not the current one; details.current_state tells what is',
   413: 'The body is larger than 1 MiB',
   500: 'A fault of the server',
