@@ -21,6 +21,7 @@ import { recordSightings } from './queue/sightings.ts';
 import { allStats, stats } from './queue/stats.ts';
 import { type StopRequest, stop } from './queue/stop.ts';
 import { sweep } from './queue/sweep.ts';
+import { workers } from './queue/workers.ts';
 
 export type QueueOptions = {
   readonly database: Database;
@@ -226,6 +227,13 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
     async allStats() {
       await sightings.flush();
       return allStats(database);
+    },
+
+    /** Who polls, and who holds what. Refuses: environment_not_found. */
+    async workers(environmentId: string) {
+      checkText('environmentId', environmentId, LIMITS.idCharacters);
+      await sightings.flush();
+      return workers(database, environmentId);
     },
 
     /** One pass of the background's work, also for processes that run it on a schedule of their own. */

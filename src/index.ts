@@ -17,6 +17,7 @@ export {
   type NewEnvironment,
   retrieveEnvironment,
 } from './control/environments.ts';
+export { type Introspection, introspect } from './control/introspect.ts';
 export type { IssuedKey, Key, KeyRef, KeyRole } from './control/key-rows.ts';
 export { issueKey, type KeyPage, listKeys, type NewKey, revokeKey, rotateKey } from './control/keys.ts';
 export {
@@ -37,10 +38,11 @@ export { type CallerTransaction, type Database, type DatabaseOptions, IN_MEMORY,
 export { DatabaseUnavailable } from './db/failures.ts';
 export { migrate, schemaStatus } from './db/migrate.ts';
 export { cancelSession } from './queue/cancel-session.ts';
-export type { StopReason, WorkDetails } from './queue/details.ts';
+export { STOP_REASONS, type StopReason, type WorkDetails } from './queue/details.ts';
 export type { Enqueued, EnqueueRequest } from './queue/enqueue.ts';
 export { only, QueueError, type QueueErrorCode } from './queue/errors.ts';
 export { type Heartbeat, type HeartbeatRequest, NO_HEARTBEAT } from './queue/heartbeat.ts';
+export { type HandOutRecord, type History, history } from './queue/history.ts';
 export { readInput } from './queue/input.ts';
 export {
   type TraceContext,
@@ -52,6 +54,7 @@ export {
   type WorkState,
 } from './queue/items.ts';
 export { LIMITS } from './queue/limits.ts';
+export { listDetails, type WorkDetailsPage, type WorkFilter } from './queue/list-details.ts';
 export type { HandOut } from './queue/poll.ts';
 export type { WorkPage } from './queue/read.ts';
 export { requestIdOf } from './queue/request-id.ts';
@@ -59,6 +62,7 @@ export { requeueSetAside } from './queue/requeue.ts';
 export { DEFAULT_SETTINGS, type QueueSettings } from './queue/settings.ts';
 export type { QueueStats } from './queue/stats.ts';
 export type { Stopped, StopRequest } from './queue/stop.ts';
+export type { Worker } from './queue/workers.ts';
 export {
   ATTRIBUTE_ENVIRONMENT_ID,
   GAUGE_DEPTH,

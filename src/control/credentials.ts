@@ -161,7 +161,7 @@ export async function recordUses(
 }
 
 /** In constant time for texts of one length, which hashes are. */
-function isEqual(one: string, other: string): boolean {
+export function isEqual(one: string, other: string): boolean {
   const [a, b] = [Buffer.from(one), Buffer.from(other)];
   return a.length === b.length && timingSafeEqual(a, b);
 }

@@ -9,7 +9,7 @@ import {
   toWorkDetails,
   type WorkDetails,
 } from './details.ts';
-import { checkRef, handOutReached, notFound, type WorkRef } from './items.ts';
+import { checkRef, handOutLapsed, handOutReached, notFound, type WorkRef } from './items.ts';
 
 /** One time that the item was given to a worker. Instants are null until, or unless, reached. */
 export type HandOutRecord = {
@@ -57,10 +57,8 @@ export async function history(database: Database, { environmentId, id }: WorkRef
         order by h.superseded_at desc limit ${sql.lit(HAND_OUTS_PER_HISTORY_MAX - 1)}
       )
       union all
-      select i.id, i.worker_id, i.handed_out_at, ${handOutReached('i')}, case
-          when i.lease_expires_at <= clock_timestamp() then i.lease_expires_at
-          when i.acknowledged_at is null then i.lapsed_at -- acked again after the sweep, it goes on
-        end, i.stopped_at, case i.state when 'stopped' then i.stop_reason end
+      select i.id, i.worker_id, i.handed_out_at, ${handOutReached('i')}, ${handOutLapsed('i')},
+        i.stopped_at, case i.state when 'stopped' then i.stop_reason end
       from item i where i.handed_out_at is not null
     )
     select ${detailsAnswer('i')}, (

@@ -1,8 +1,10 @@
 import { type Static, Type } from 'typebox';
+import type { Introspection as IntrospectionRecord } from '../control/introspect.ts';
 import { STOP_REASONS, type StopReason, type WorkDetails as WorkDetailsRecord } from '../queue/details.ts';
 import type { History } from '../queue/history.ts';
 import { WORK_KINDS, WORK_STATES, type WorkKind, type WorkState } from '../queue/items.ts';
 import { LIMITS } from '../queue/limits.ts';
+import { HOLDS_PER_WORKER_MAX, WORKERS_MAX, type Worker } from '../queue/workers.ts';
 import { Component, Instant, Nullable, NullableInstant } from './primitives.ts';
 import { ListQuery, toWork, Work } from './work.ts';
 
@@ -106,4 +108,63 @@ export const toWorkHistory = ({ work, handOuts }: History): Static<typeof WorkHi
     ended_at: handOut.endedAt,
     outcome: handOut.outcome,
   })),
+});
+
+const LIVE_STATES = ['queued', 'starting', 'active', 'stopping'] as const;
+
+export const Workers = Type.Object({
+  data: Type.Array(
+    Type.Object({
+      worker_id: Type.String(),
+      last_poll_at: Nullable<string>(NullableInstant, { description: 'Null: too long ago to be remembered' }),
+      holds: Type.Array(
+        Type.Object({
+          work_id: Type.String(),
+          session_id: Type.String(),
+          state: oneOf(LIVE_STATES),
+          lease_expires_at: Instant,
+        }),
+        { description: `What it has under a live lease, at most ${HOLDS_PER_WORKER_MAX}` },
+      ),
+    }),
+    { description: `The last seen first, at most ${WORKERS_MAX}` },
+  ),
+});
+
+export const toWorkers = (workers: readonly Worker[]): Static<typeof Workers> => ({
+  data: workers.map(({ workerId, lastPollAt, holds }) => ({
+    worker_id: workerId,
+    last_poll_at: lastPollAt,
+    holds: holds.map(({ workId, sessionId, state, leaseExpiresAt }) => ({
+      ...{ work_id: workId, session_id: sessionId, state, lease_expires_at: leaseExpiresAt },
+    })),
+  })),
+});
+
+export const IntrospectBody = Type.Object(
+  {
+    token: Type.String({
+      minLength: 1,
+      maxLength: LIMITS.tokenCharacters,
+      description: 'The sessions_token of a secret; any text will do',
+    }),
+  },
+  { additionalProperties: false },
+);
+
+/** The fields beside `active` are null unless it is true. */
+export const Introspection = Type.Object({
+  active: Type.Boolean({ description: 'The hand-out goes on: it is the present one, its lease is live' }),
+  work_id: Nullable<string>(Type.String()),
+  environment_id: Nullable<string>(Type.String()),
+  session_id: Nullable<string>(Type.String()),
+  state: Type.Unsafe<(typeof LIVE_STATES)[number] | null>({ type: ['string', 'null'], enum: [...LIVE_STATES, null] }),
+});
+
+export const toIntrospection = (found: IntrospectionRecord): Static<typeof Introspection> => ({
+  active: found.isActive,
+  work_id: found.isActive ? found.workId : null,
+  environment_id: found.isActive ? found.environmentId : null,
+  session_id: found.isActive ? found.sessionId : null,
+  state: found.isActive ? found.state : null,
 });

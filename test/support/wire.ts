@@ -171,6 +171,15 @@ export const ROUTES: readonly Route[] = [
     access: 'operator',
     success: 200,
   },
+  { name: 'workers', method: 'GET', path: (p) => `${control(p)}/workers`, access: 'operator', success: 200 },
+  {
+    name: 'introspect',
+    method: 'POST',
+    path: () => '/control/v1/tokens/introspect',
+    body: () => ({ token: `lhs_work_x.${'x'.repeat(43)}` }),
+    access: 'operator',
+    success: 200,
+  },
   // The last: what it leaves queued would be handed out to the others.
   {
     name: 'list environment keys',

@@ -9,6 +9,7 @@ import { healthRoutes } from './health.ts';
 import { heartbeatRoute } from './heartbeat.ts';
 import { historyRoute } from './history.ts';
 import { inputRoute } from './input.ts';
+import { introspectRoute } from './introspect.ts';
 import { issueKeyRoutes } from './issue-key.ts';
 import { listRoute } from './list.ts';
 import { listAuditRoute } from './list-audit.ts';
@@ -26,6 +27,7 @@ import { pauseRoutes, settingsRoutes } from './settings.ts';
 import { statsRoute } from './stats.ts';
 import { stopRoute } from './stop.ts';
 import { updateEnvironmentRoute } from './update-environment.ts';
+import { workersRoute } from './workers.ts';
 
 export function registerRoutes(app: App, options: AppOptions): void {
   pollRoute(app, options);
@@ -55,5 +57,7 @@ export function registerRoutes(app: App, options: AppOptions): void {
   listAuditRoute(app, options);
   listDetailsRoute(app, options);
   historyRoute(app, options);
+  workersRoute(app, options);
+  introspectRoute(app, options);
   healthRoutes(app, options);
 }
