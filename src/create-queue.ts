@@ -3,18 +3,21 @@ import { type CallerTransaction, type Database, within } from './db/connect.ts';
 import { createHandOuts, type TakeRequest } from './dispatch/hand-outs.ts';
 import { startInterval } from './dispatch/interval.ts';
 import { createNotifier } from './dispatch/notifier.ts';
+import { createRefusals } from './dispatch/refusals.ts';
 import { createSightings } from './dispatch/sightings.ts';
 import { ack } from './queue/ack.ts';
+import { diagnose } from './queue/diagnosis.ts';
 import { type Enqueued, type EnqueueRequest, enqueue, enqueueAll } from './queue/enqueue.ts';
 import { type HeartbeatRequest, heartbeat } from './queue/heartbeat.ts';
 import { mintId } from './queue/ids.ts';
 import { checkRef, type TraceContext, type WorkRef } from './queue/items.ts';
-import { checkInteger, checkText, LIMITS } from './queue/limits.ts';
+import { checkInteger, checkText, isStorable, LIMITS } from './queue/limits.ts';
 import { patchMetadata } from './queue/metadata.ts';
 import { type HandOut, poll } from './queue/poll.ts';
 import { prune } from './queue/prune.ts';
 import { putBack } from './queue/put-back.ts';
 import { list, retrieve } from './queue/read.ts';
+import { type Refusal, recordRefusals } from './queue/refusals.ts';
 import { runSet } from './queue/sets.ts';
 import { DEFAULT_SETTINGS, type QueueSettings } from './queue/settings.ts';
 import { recordSightings } from './queue/sightings.ts';
@@ -64,6 +67,7 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
     },
   });
   const sightings = createSightings({ record: (seen) => recordSightings(database, seen) });
+  const refusals = createRefusals({ record: (refused) => recordRefusals(database, refused) });
   const notifier = createNotifier({
     send: async (environmentId) =>
       void (await database.rows(sql`select pg_notify(${database.channel}, ${`${environmentId} ${origin}`})`)),
@@ -236,6 +240,19 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
       return workers(database, environmentId);
     },
 
+    /** Why work does not move. Refuses: environment_not_found. */
+    async diagnose(environmentId: string) {
+      checkText('environmentId', environmentId, LIMITS.idCharacters);
+      await Promise.all([sightings.flush(), refusals.flush()]);
+      return diagnose(database, environmentId);
+    },
+
+    /** Counts what a worker was refused, for the diagnosis. Costs the caller nothing; any text will do for an environment. */
+    noteRefusal(environmentId: string, refusal: Refusal): void {
+      if (environmentId.length <= LIMITS.idCharacters && isStorable(environmentId))
+        refusals.note(environmentId, refusal);
+    },
+
     /** One pass of the background's work, also for processes that run it on a schedule of their own. */
     async sweep(): Promise<void> {
       await sweepAll();
@@ -268,7 +285,7 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
       handOuts.close();
       await Promise.all(background.map((part) => part.close()));
       await notifier.close();
-      await sightings.flush();
+      await Promise.all([sightings.flush(), refusals.flush()]);
     },
   };
 }

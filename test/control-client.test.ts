@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sql } from 'kysely';
@@ -192,4 +193,13 @@ t.test('what stands in a path stays one part of it', async (t) => {
   const { client, sent } = recording(NOWHERE, async () => Response.json({}));
   await client.enqueueWork('../v1/x?y#z', body);
   t.equal(new URL(sent[0]?.url ?? '').pathname, '/control/v1/environments/..%2Fv1%2Fx%3Fy%23z/work');
+});
+
+t.test('every route of ours has a method of its name', async (t) => {
+  const { paths } = JSON.parse(readFileSync(new URL('../openapi/work-api.json', import.meta.url), 'utf8'));
+  const ours = Object.entries<Record<string, { operationId: string }>>(paths).flatMap(([path, operations]) =>
+    path.startsWith('/control/') ? Object.values(operations).map(({ operationId }) => operationId) : [],
+  );
+  const client = createControlClient({ baseUrl: 'http://127.0.0.1:1', apiKey: 'unused' });
+  t.same(Object.keys(client).sort(), ours.sort());
 });

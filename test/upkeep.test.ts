@@ -1,9 +1,9 @@
 import { sql } from 'kysely';
 import t from 'tap';
 import { createEnvironment, createQueue } from '../src/index.ts';
-import { recordSightings } from '../src/queue/sightings.ts';
 import { prune } from '../src/queue/prune.ts';
 import { DEFAULT_SETTINGS } from '../src/queue/settings.ts';
+import { recordSightings } from '../src/queue/sightings.ts';
 import { sweep } from '../src/queue/sweep.ts';
 import { STATEMENTS, watch, watchPromise } from './support/gates.ts';
 import { ENGINES, lapse, testDatabase, until } from './support/harness.ts';

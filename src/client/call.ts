@@ -38,9 +38,10 @@ export class ControlError extends Error {
   }
 }
 
-type Method = 'GET' | 'POST' | 'DELETE';
+type Method = 'GET' | 'POST' | 'PATCH' | 'DELETE';
+type Parameter = string | number | boolean | undefined;
 type Asked = CallOptions & {
-  readonly query?: Readonly<Record<string, string | number | boolean | undefined>> | undefined;
+  readonly query?: Readonly<Record<string, Parameter | readonly Parameter[]>> | undefined;
   readonly body?: unknown;
 };
 
@@ -63,7 +64,9 @@ export function createCall(options: ClientOptions) {
   return async function call<Answer>(method: Method, path: string, asked: Asked = {}): Promise<Answer> {
     const { body, query = {}, signal } = asked;
     const url = new URL(`${baseUrl.replace(/\/+$/, '')}/control/v1${path}`);
-    for (const [name, value] of Object.entries(query)) if (value !== undefined) url.searchParams.set(name, `${value}`);
+    for (const [name, values] of Object.entries(query)) {
+      for (const value of [values].flat()) if (value !== undefined) url.searchParams.append(name, `${value}`);
+    }
     const headers: Record<string, string> = { 'x-api-key': apiKey };
     if (body !== undefined) headers['content-type'] = 'application/json';
     if (method !== 'GET') headers['idempotency-key'] = asked.idempotencyKey ?? crypto.randomUUID();

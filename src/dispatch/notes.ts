@@ -1,6 +1,8 @@
+/** A note, how often it was made since the last writing, and how long ago last, by this process's monotonic clock. */
+export type Noted<Note> = Note & { readonly times: number; readonly ageMs: number };
+
 export type NotesOptions<Note> = {
-  /** Each note with how long ago it was last made, by this process's monotonic clock. */
-  record(notes: readonly (Note & { readonly ageMs: number })[]): Promise<void>;
+  record(notes: readonly Noted<Note>[]): Promise<void>;
   flushIntervalMs: number;
   notesMax: number;
 };
@@ -10,14 +12,15 @@ export type NotesOptions<Note> = {
  * failed write is forgotten, never felt by a request; past the bound new keys are not noted.
  */
 export function createNotes<Note extends object>({ record, flushIntervalMs, notesMax }: NotesOptions<Note>) {
-  const noted = new Map<string, { note: Note; at: number }>();
+  const noted = new Map<string, { note: Note; times: number; at: number }>();
   let timer: NodeJS.Timeout | undefined;
   let writing = Promise.resolve();
 
   return {
     note(key: string, note: Note): void {
-      if (noted.size >= notesMax && !noted.has(key)) return;
-      noted.set(key, { note, at: performance.now() });
+      const known = noted.get(key);
+      if (noted.size >= notesMax && known === undefined) return;
+      noted.set(key, { note, times: (known?.times ?? 0) + 1, at: performance.now() });
       timer ??= setTimeout(() => void this.flush(), flushIntervalMs);
     },
     /** Ends when all that was noted is written, also what an earlier flush is still writing. */
@@ -26,7 +29,7 @@ export function createNotes<Note extends object>({ record, flushIntervalMs, note
       timer = undefined;
       if (noted.size === 0) return writing;
       const now = performance.now();
-      const notes = [...noted.values()].map(({ note, at }) => ({ ...note, ageMs: now - at }));
+      const notes = [...noted.values()].map(({ note, times, at }) => ({ ...note, times, ageMs: now - at }));
       noted.clear();
       writing = Promise.all([writing, record(notes).catch(() => {})]).then(() => {});
       return writing;

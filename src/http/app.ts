@@ -17,6 +17,7 @@ import { registerAuth } from './auth.ts';
 import { BODY_BYTES_MAX, registerBodyParser } from './body.ts';
 import { answerBrokenHttp } from './broken-http.ts';
 import { sendError } from './errors.ts';
+import { countRefusals } from './refusals.ts';
 import { registerRoutes } from './routes/index.ts';
 import { querystringParser, validatorCompiler } from './validation.ts';
 
@@ -102,6 +103,7 @@ export function buildApp(options: AppOptions): App {
 
   registerBodyParser(app);
   registerAuth(app, options.callers);
+  countRefusals(app, options.queue);
   options.beforeRoutes?.(app);
   app.after(() => registerRoutes(app, options));
   return app;

@@ -29,7 +29,8 @@ export async function stats(database: Database, environmentId: string): Promise<
 export const allStats = (database: Database): Promise<QueueStats[]> =>
   database.rows(figures(database, sql`where e.type = 'self_hosted' and e.archived_at is null`));
 
-function figures({ names: { environments, workItems, workerSightings } }: Database, where: RawBuilder<unknown>) {
+/** The statement; its rows are QueueStats. */
+export function figures({ names: { environments, workItems, workerSightings } }: Database, where: RawBuilder<unknown>) {
   return sql<QueueStats>`
     select e.id as "environmentId", q.depth::integer as depth, q.pending::integer as pending,
       ${rfc3339(sql`q.oldest`)} as "oldestQueuedAt",

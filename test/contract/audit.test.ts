@@ -1,5 +1,5 @@
 import t from 'tap';
-import { issueKey } from '../../src/control/credentials.ts';
+import { issueKey } from '../../src/control/keys.ts';
 import { auditOf, documentedChanges, everything, freshPlace, patternOf, rowCounts } from '../support/changes.ts';
 import { ENGINES, OPERATOR_KEY, testServer } from '../support/harness.ts';
 import { holding } from '../support/interleave.ts';

@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
 import { sql } from 'kysely';
 import t, { type Test } from 'tap';
+import { createEnvironment } from '../../src/control/environments.ts';
 import { mintApiKey, mintEnvironmentKey } from '../../src/control/key-rows.ts';
 import { issueKey } from '../../src/control/keys.ts';
-import { createEnvironment } from '../../src/control/environments.ts';
 import { ENGINES, lapse, OPERATOR_KEY, rowOf, type Server, testServer, until } from '../support/harness.ts';
 import { callRoute, checkRefusal, ROUTES, type Route, readSecret } from '../support/wire.ts';
 

@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import t from 'tap';
-import { issueKey } from '../../src/control/credentials.ts';
+import { issueKey } from '../../src/control/keys.ts';
 import type { Database } from '../../src/db/connect.ts';
 import { hashCanonically } from '../../src/http/canonical.ts';
 import {

@@ -2,6 +2,7 @@ import { mock } from 'node:test';
 import t, { type Test } from 'tap';
 import { startInterval } from '../../src/dispatch/interval.ts';
 import { createNotifier } from '../../src/dispatch/notifier.ts';
+import { createRefusals } from '../../src/dispatch/refusals.ts';
 import { createSightings } from '../../src/dispatch/sightings.ts';
 import { turn, watchPromise } from '../support/gates.ts';
 
@@ -125,6 +126,42 @@ t.test('sightings: a flush ends only when what an earlier one took is written', 
   resolve();
   await turn();
   t.match(flushes, [{ settled: true }, { settled: true }]);
+});
+
+t.test('refusals: counted by environment and kind, written once a flush, no more than the bound', async (t) => {
+  const pass = ownClock(t);
+  const written: string[][] = [];
+  const refusals = createRefusals({
+    record: async (refused) => void written.push(refused.map((r) => `${r.environmentId}/${r.refusal} ${r.count}`)),
+    flushIntervalMs: 100,
+    entriesMax: 3,
+  });
+  for (const refusal of ['credential', 'heartbeat', 'credential'] as const) refusals.note('a', refusal);
+  refusals.note('b', 'credential');
+  refusals.note('c', 'credential');
+  refusals.note('b', 'credential');
+  await pass(99);
+  t.same(written, []);
+  await pass(1);
+  t.same(written, [['a/credential 2', 'a/heartbeat 1', 'b/credential 2']]);
+  refusals.note('c', 'credential');
+  await refusals.flush();
+  t.same(written[1], ['c/credential 1'], 'what is written is not counted again');
+});
+
+t.test('refusals: a failed write is forgotten, the next one is made', async (t) => {
+  const counts: number[] = [];
+  const refusals = createRefusals({
+    async record([refused]) {
+      counts.push(refused?.count ?? 0);
+      if (counts.length === 1) throw new Error('the database is gone');
+    },
+  });
+  refusals.note('env', 'heartbeat');
+  await t.resolves(refusals.flush());
+  refusals.note('env', 'heartbeat');
+  await refusals.flush();
+  t.same(counts, [1, 1]);
 });
 
 t.test('interval: runs never overlap; the next is due an interval after the last one ended', async (t) => {

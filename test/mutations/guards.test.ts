@@ -11,10 +11,10 @@ import { patchMetadata } from '../../src/queue/metadata.ts';
 import { poll } from '../../src/queue/poll.ts';
 import { prune } from '../../src/queue/prune.ts';
 import { putBack } from '../../src/queue/put-back.ts';
+import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
 import { recordSightings } from '../../src/queue/sightings.ts';
 import { stop } from '../../src/queue/stop.ts';
 import { sweep } from '../../src/queue/sweep.ts';
-import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
 import { lapse, rowOf, testClient, testDatabase, until } from '../support/harness.ts';
 import { hold, holdRow } from '../support/interleave.ts';
 

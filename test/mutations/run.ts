@@ -11,7 +11,19 @@ import { type Guard, mutate, scan } from './scanner.ts';
  * `npm run test:mutations [-- src/queue/poll.ts test/races/*.ts …]`: takes each guard out of the statements that write in turn, in a copy of
  * the tree, and wants a test to notice. Exits 1 when one does not. Add a file here when it writes.
  */
-const VERBS = ['enqueue', 'poll', 'ack', 'heartbeat', 'stop', 'sets', 'metadata', 'put-back', 'sweep', 'sightings'];
+const VERBS = [
+  'enqueue',
+  'poll',
+  'ack',
+  'heartbeat',
+  'stop',
+  'sets',
+  'metadata',
+  'put-back',
+  'sweep',
+  'sightings',
+  'refusals',
+];
 const FILES = [...VERBS.map((verb) => `src/queue/${verb}.ts`), 'src/control/change-environment.ts'];
 const AT_ONCE = 2;
 const TEST_MS_MAX = 60_000;

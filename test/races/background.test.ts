@@ -3,8 +3,8 @@ import t from 'tap';
 import { ack } from '../../src/queue/ack.ts';
 import { heartbeat } from '../../src/queue/heartbeat.ts';
 import { putBack } from '../../src/queue/put-back.ts';
-import { sweep } from '../../src/queue/sweep.ts';
 import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
+import { sweep } from '../../src/queue/sweep.ts';
 import { lapse, rowOf, testServer } from '../support/harness.ts';
 import { beat, hold, holding, replicas } from '../support/interleave.ts';
 

@@ -3,8 +3,8 @@ import type { Database } from '../../src/db/connect.ts';
 import { ack } from '../../src/queue/ack.ts';
 import { heartbeat } from '../../src/queue/heartbeat.ts';
 import { poll } from '../../src/queue/poll.ts';
-import { stop } from '../../src/queue/stop.ts';
 import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
+import { stop } from '../../src/queue/stop.ts';
 import { lapse, rowOf, type Server, testServer } from '../support/harness.ts';
 import { hold, holding, type Stage } from '../support/interleave.ts';
 

@@ -4,8 +4,8 @@ import type { Database } from '../../src/db/connect.ts';
 import { ack } from '../../src/queue/ack.ts';
 import { QueueError } from '../../src/queue/errors.ts';
 import { heartbeat, NO_HEARTBEAT } from '../../src/queue/heartbeat.ts';
-import { stop } from '../../src/queue/stop.ts';
 import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
+import { stop } from '../../src/queue/stop.ts';
 import { rowOf, testServer } from '../support/harness.ts';
 import { holding, holdRow, replicas, type Stage } from '../support/interleave.ts';
 

@@ -1,7 +1,7 @@
 import t from 'tap';
 import { heartbeat } from '../../src/queue/heartbeat.ts';
-import { stop } from '../../src/queue/stop.ts';
 import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
+import { stop } from '../../src/queue/stop.ts';
 import { rowOf, testServer } from '../support/harness.ts';
 import { beat, hold, holding, type Stage } from '../support/interleave.ts';
 

@@ -9,6 +9,7 @@ export const STATEMENTS = {
   sightings: /insert into "\w+"\."worker_sightings"/,
   findKey: /"remainingMs"/,
   changedKeys: /statement_timestamp\(\)/,
+  refusals: /insert into "\w+"\."refusals"/,
 };
 
 export type Watched = {

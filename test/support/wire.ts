@@ -172,6 +172,7 @@ export const ROUTES: readonly Route[] = [
     success: 200,
   },
   { name: 'workers', method: 'GET', path: (p) => `${control(p)}/workers`, access: 'operator', success: 200 },
+  { name: 'diagnosis', method: 'GET', path: (p) => `${control(p)}/diagnosis`, access: 'operator', success: 200 },
   {
     name: 'introspect',
     method: 'POST',

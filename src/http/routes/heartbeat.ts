@@ -8,7 +8,7 @@ export function heartbeatRoute(app: App, { queue }: AppOptions): void {
   app.route({
     method: 'POST',
     url: '/v1/environments/:environment_id/work/:work_id/heartbeat',
-    config: { access: 'item' },
+    config: { access: 'item', refusals: { 412: 'heartbeat' } },
     schema: {
       operationId: 'heartbeatWork',
       summary: 'Keep the lease of a work item',

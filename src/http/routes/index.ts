@@ -4,6 +4,7 @@ import { archiveEnvironmentRoute } from './archive-environment.ts';
 import { cancelSessionRoute } from './cancel-session.ts';
 import { createEnvironmentRoute } from './create-environment.ts';
 import { deleteEnvironmentRoute } from './delete-environment.ts';
+import { diagnosisRoute } from './diagnosis.ts';
 import { enqueueRoutes } from './enqueue.ts';
 import { healthRoutes } from './health.ts';
 import { heartbeatRoute } from './heartbeat.ts';
@@ -58,6 +59,7 @@ export function registerRoutes(app: App, options: AppOptions): void {
   listDetailsRoute(app, options);
   historyRoute(app, options);
   workersRoute(app, options);
+  diagnosisRoute(app, options);
   introspectRoute(app, options);
   healthRoutes(app, options);
 }

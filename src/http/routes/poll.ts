@@ -10,7 +10,7 @@ export function pollRoute(app: App, { queue, publicUrl }: AppOptions): void {
   app.route({
     method: 'GET',
     url: '/v1/environments/:environment_id/work/poll',
-    config: { access: 'environment', takesWork: true },
+    config: { access: 'environment', takesWork: true, refusals: { 401: 'credential' } },
     schema: {
       operationId: 'pollWork',
       summary: 'Take the next work item',
