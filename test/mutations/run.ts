@@ -12,19 +12,11 @@ import { type Guard, mutate, scan } from './scanner.ts';
  * the tree, and wants a test to notice. Exits 1 when one does not. Add a file here when it writes.
  */
 const VERBS = [
-  'enqueue',
-  'poll',
-  'ack',
-  'heartbeat',
-  'stop',
-  'sets',
-  'metadata',
-  'put-back',
-  'sweep',
-  'sightings',
-  'refusals',
+  ...['enqueue', 'follow-up', 'poll', 'ack', 'heartbeat', 'stop', 'cancel-session', 'requeue', 'sets', 'metadata', 'put-back'],
+  ...['sweep', 'prune', 'sightings', 'refusals'],
 ];
-const FILES = [...VERBS.map((verb) => `src/queue/${verb}.ts`), 'src/control/change-environment.ts'];
+const CONTROL = ['change-environment', 'settings', 'credentials', 'keys', 'key-rows'];
+const FILES = [...VERBS.map((verb) => `src/queue/${verb}.ts`), ...CONTROL.map((file) => `src/control/${file}.ts`)];
 const AT_ONCE = 2;
 const TEST_MS_MAX = 60_000;
 /** Always the same histories of the model: a verdict must not depend on luck. */

@@ -50,6 +50,7 @@ t.test('each condition that decides over a write is found, in whatever clause it
       'sql`select 1 for update of w skip locked`',
       ['- lock for update of w skip locked', '- skip locked skip locked'],
     ],
+    ['weaker locks', 'sql`select 1 for no key update`', ['- lock for no key update']],
     [
       'the CTE it stands in',
       'sql`with a as materialized (select 1 where b), c as (select 2 where d) select 3 where e`',

@@ -75,7 +75,7 @@ function guardsIn(source: string, tokens: readonly Token[]): Guard[] {
       add('limit', clause(tokens, index, CLAUSE_ENDS), (text) => `case when false then (${text}) end`, 'limit ');
     } else if (token.text === 'skip' && next === 'locked') {
       add('skip locked', tokens.slice(index, index + 2), () => '');
-    } else if (token.text === 'for' && (next === 'update' || next === 'share')) {
+    } else if (token.text === 'for' && ['update', 'share', 'no', 'key'].includes(next ?? '')) {
       add('lock', lockClause(tokens, index), () => '');
     }
   }
