@@ -10,6 +10,12 @@ const addAnswers = ({ rows, names }: Database, count: number, age: string) =>
   rows(sql`insert into ${names.idempotencyKeys} (caller, key, request_hash, answer, created_at)
     select 'caller', ${age}::text || n, 'hash', '{}', clock_timestamp() - ${age}::interval from generate_series(1, ${count}::integer) n`);
 
+/** The same key, of another caller. */
+const addNeighbour = ({ rows, names }: Database, key: string) =>
+  rows(
+    sql`insert into ${names.idempotencyKeys} (caller, key, request_hash, answer) values ('neighbour', ${key}, 'hash', '{}')`,
+  );
+
 const addEntries = ({ rows, names }: Database, count: number, age: string) =>
   rows(sql`insert into ${names.auditLog} (key_id, key_name, action, status, request_id, at)
     select 'key', 'name', ${age}::text, 200, 'req', clock_timestamp() - ${age}::interval from generate_series(1, ${count}::integer) n`);
@@ -30,9 +36,13 @@ for (const engine of ENGINES) {
 
     t.test('answers older than a day and entries past the retention time go, others stay', async (t) => {
       for (const age of ['23 hours 59 minutes', '24 hours 1 second']) await addAnswers(database, 1, age);
+      await addNeighbour(database, '24 hours 1 second1');
       for (const age of ['6 days 23 hours', '7 days 1 second']) await addEntries(database, 1, age);
       t.strictSame(await pruneControl(database, RETENTION), { answers: 1, auditEntries: 1, more: false });
-      t.strictSame(await left(database), { answers: ['23 hours 59 minutes1'], entries: ['6 days 23 hours'] });
+      t.strictSame(await left(database), {
+        answers: ['23 hours 59 minutes1', '24 hours 1 second1'],
+        entries: ['6 days 23 hours'],
+      });
     });
 
     t.test('it goes in bounded steps and says when there is more', async (t) => {

@@ -15,7 +15,7 @@ const VERBS = [
   ...['enqueue', 'follow-up', 'poll', 'ack', 'heartbeat', 'stop', 'cancel-session', 'requeue', 'sets', 'metadata', 'put-back'],
   ...['sweep', 'prune', 'sightings', 'refusals'],
 ];
-const CONTROL = ['change-environment', 'settings', 'credentials', 'keys', 'key-rows'];
+const CONTROL = ['change-environment', 'settings', 'credentials', 'keys', 'key-rows', 'retried-writes', 'prune'];
 const FILES = [...VERBS.map((verb) => `src/queue/${verb}.ts`), ...CONTROL.map((file) => `src/control/${file}.ts`)];
 const AT_ONCE = 2;
 const TEST_MS_MAX = 60_000;
