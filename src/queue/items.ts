@@ -67,11 +67,15 @@ export const handOutReached = (alias: string): RawBuilder<unknown> => {
     ${first('lapsed_started_at', 'started_at')} as started_at, ${first('last_heartbeat', 'lapsed_heartbeat')} as last_heartbeat`;
 };
 
-/** When the lease of a present hand-out ran out; null while it is live, also again after a late ack, and once it has ended. */
+/**
+ * When the lease of a present hand-out ran out; null while it is live, also again after a late ack, and when it ended before
+ * that. What ends an item because its lease lapsed leaves that instant in `lapsed_at`, as the sweep does.
+ */
 export const handOutLapsed = (alias: string): RawBuilder<unknown> => {
   const column = (name: string) => sql.ref(`${alias}.${name}`);
   return sql`case when ${column('lease_expires_at')} <= clock_timestamp() then ${column('lease_expires_at')}
-    when ${column('lease_expires_at')} is null and ${column('acknowledged_at')} is null then ${column('lapsed_at')} end`;
+    when ${column('lease_expires_at')} is null and ${column('lapsed_at')} > coalesce(${column('acknowledged_at')}, '-infinity')
+    then ${column('lapsed_at')} end`;
 };
 
 export type ItemRow = Omit<WorkItem, 'metadata' | 'traceContext'> & {

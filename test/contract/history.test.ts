@@ -126,6 +126,22 @@ for (const engine of ENGINES) {
       t.equal(hand_outs.length, 1);
     });
 
+    t.test('a swept hand-out lapsed also when its item is stopped, one that was acked again did not', async (t) => {
+      const place = await newPlace(server);
+      for (const late of [false, true]) {
+        const { id } = await active(place);
+        const lapsed_at = await lapsedLongAgo(place, id);
+        await queue.sweep();
+        if (late) await place.ack(id);
+        await place.stop(id);
+        t.match(
+          await handOutsOf(place, id),
+          [{ lapsed_at: late ? null : lapsed_at, outcome: 'worker' }],
+          `late: ${late}`,
+        );
+      }
+    });
+
     t.test('any id that an item ever had finds it, in both lanes, in its own environment alone', async (t) => {
       const [place, elsewhere] = [await newPlace(server), await newPlace(server)];
       const first = await place.enqueue('session');
