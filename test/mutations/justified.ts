@@ -33,6 +33,16 @@ export const JUSTIFIED: readonly Justified[] = [
     reason: 'decides only whether an id that was not found is asked for once more, alone; that answer counts',
   })),
   {
+    file: 'src/queue/refusals.ts',
+    cte: 'old',
+    text: 'r.environment_id in (select g.environment_id from given g)',
+    reason: 'spares reading the whole table: whose old counts are pruned makes no difference',
+  },
+  ...['r.environment_id = o.environment_id', 'r.refusal = o.refusal'].map((text) => ({
+    ...{ file: 'src/queue/refusals.ts', cte: 'pruned', text },
+    reason: 'takes others with it only of the same minute, which are as old',
+  })),
+  {
     file: 'src/control/change-environment.ts',
     cte: '',
     text: 'limit 1',
