@@ -46,7 +46,9 @@ for (const engine of ENGINES) {
         });
         t.match(entry, { action: operationId, status: answer.status, request_id: answer.headers.get('request-id') });
         t.equal(entry.environment_id, path.includes('{environment_id}') ? place.environmentId : null);
-        if (path.includes('{work_id}')) t.equal(entry.target, place.workId, 'what the path names');
+        if (path.includes('{work_id}') && !path.endsWith('requeue')) {
+          t.equal(entry.target, place.workId, 'what the path names');
+        } else if (path.endsWith('requeue')) t.equal(entry.target, place.setAsideId, 'what the path names');
         else if (answer.status === 201 && answer.json?.id !== undefined)
           t.equal(entry.target, answer.json.id, 'what was made');
         return undefined;

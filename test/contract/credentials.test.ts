@@ -4,6 +4,9 @@ import t, { type Test } from 'tap';
 import { createEnvironment } from '../../src/control/environments.ts';
 import { mintApiKey, mintEnvironmentKey } from '../../src/control/key-rows.ts';
 import { issueKey } from '../../src/control/keys.ts';
+import { resumeEnvironment } from '../../src/control/settings.ts';
+import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
+import { completePlace } from '../support/changes.ts';
 import { ENGINES, lapse, OPERATOR_KEY, rowOf, type Server, testServer, until } from '../support/harness.ts';
 import { callRoute, checkRefusal, ROUTES, type Route, readSecret } from '../support/wire.ts';
 
@@ -86,6 +89,8 @@ async function credentials(
 /** Each kind of credential on one route; a refusal leaves the item as it was. */
 async function checkRoute(t: Test, server: Server, route: Route): Promise<void> {
   const { database, environment } = server;
+  // What other routes enqueued would be handed out first.
+  await database.rows(sql`update ${database.names.workItems} set state = 'stopped' where state = 'queued'`);
   let item = await handOut(server, `${route.name} 0`);
   const keys = await credentials(server, item);
   t.strictSame(Object.keys(keys), Object.keys(MATRIX), 'each kind is tried');
@@ -96,7 +101,10 @@ async function checkRoute(t: Test, server: Server, route: Route): Promise<void> 
     const workId = kind === "the item's sessions token" ? (keys[kind]?.slice(4).split('.')[0] ?? '') : item.id;
     if (route.name === 'heartbeat') await server.call('POST', server.work(`/${workId}/ack`));
     const before = await rowOf(database, workId);
-    const answer = await callRoute(server, route, { environmentId: environment.id, workId }, keys[kind] ?? null);
+    const bare = { environmentId: environment.id, workId };
+    const place = verdict === 'in' ? await completePlace(server, bare) : bare;
+    const answer = await callRoute(server, route, place, keys[kind] ?? null);
+    if (route.name === 'pause') await resumeEnvironment(database, environment.id, DEFAULT_SETTINGS);
     if (verdict === 'in') {
       t.equal(answer.status, route.success, what);
     } else {

@@ -71,7 +71,7 @@ for (const engine of ENGINES) {
 
     for (const [index, route] of CONTROL_CHANGES.entries()) {
       t.test(`${route.name}: a repeat is answered the same and changes nothing`, async (t) => {
-        const place = await freshPlace(server, fresh('place'));
+        const [place, elsewhere] = [await freshPlace(server, fresh('place')), await freshPlace(server, fresh('place'))];
         const key = fresh();
         const sending = sendingOf(route, place, key);
         const first = await send(server, sending);
@@ -90,19 +90,17 @@ for (const engine of ENGINES) {
         t.not(again.headers.get('request-id'), first.headers.get('request-id'));
 
         const another = CONTROL_CHANGES[(index + 1) % CONTROL_CHANGES.length] ?? route;
-        for (const next of [sendingOf(another, place, key), sendingOf(route, await freshPlace(server, fresh()), key)]) {
+        const others = [sendingOf(another, place, key), sendingOf(route, elsewhere, key)];
+        for (const next of others.filter(({ path }) => path !== sending.path)) {
           const had = await rowCounts(database);
           const refused = await send(server, next);
           checkRefusal(t, refused, 409, `the same key for ${next.method} ${next.path}`);
           t.match(refused.json.error.message, /Idempotency-Key.*another request/);
           t.strictSame(await rowCounts(database), had);
         }
-        t.strictSame(
-          { ...(await rowCounts(database)), environments: 0, workItems: 0 },
-          { ...before, environments: 0, workItems: 0 },
-        );
+        t.strictSame(await rowCounts(database), before);
 
-        const theirs = await send(server, sendingOf(route, await freshPlace(server, fresh()), key, other.key));
+        const theirs = await send(server, sendingOf(route, elsewhere, key, other.key));
         t.equal(theirs.status, route.success, "another caller's same key is its own");
       });
     }

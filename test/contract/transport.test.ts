@@ -1,4 +1,5 @@
 import t from 'tap';
+import { completePlace } from '../support/changes.ts';
 import { ENGINES, OPERATOR_KEY, rowOf, testServer } from '../support/harness.ts';
 import { callRoute, checkCarries, checkRefusal, exchange, head, ROUTES } from '../support/wire.ts';
 
@@ -127,7 +128,7 @@ for (const engine of ENGINES) {
     t.test('every answer of success carries a request-id of its own and is not to be stored', async (t) => {
       const ids = new Set<string | null>();
       const workId = await item();
-      const place = { environmentId: environment.id, workId };
+      const place = await completePlace(server, { environmentId: environment.id, workId });
       for (const route of ROUTES) {
         const answer = await callRoute(server, route, place, OPERATOR_KEY);
         t.equal(answer.status, route.success, route.name);

@@ -12,7 +12,19 @@ import { type Guard, mutate, scan } from './scanner.ts';
  * the tree, and wants a test to notice. Exits 1 when one does not. Add a file here when it writes.
  */
 const VERBS = [
-  ...['enqueue', 'follow-up', 'poll', 'ack', 'heartbeat', 'stop', 'cancel-session', 'requeue', 'sets', 'metadata', 'put-back'],
+  ...[
+    'enqueue',
+    'follow-up',
+    'poll',
+    'ack',
+    'heartbeat',
+    'stop',
+    'cancel-session',
+    'requeue',
+    'sets',
+    'metadata',
+    'put-back',
+  ],
   ...['sweep', 'prune', 'sightings', 'refusals'],
 ];
 const CONTROL = ['change-environment', 'settings', 'credentials', 'keys', 'key-rows', 'retried-writes', 'prune'];

@@ -1,6 +1,7 @@
 import { sql } from 'kysely';
 import { openApiDocument } from '../../openapi/document.ts';
 import { createEnvironment } from '../../src/control/environments.ts';
+import { issueKey } from '../../src/control/keys.ts';
 import type { Database } from '../../src/db/connect.ts';
 import { type Answer, type CallOptions, OPERATOR_KEY, type Server } from './harness.ts';
 import { type Place, ROUTES, type Route } from './wire.ts';
@@ -10,7 +11,10 @@ const PATTERN = new Proxy({} as Place, {
   get: (_, name) => `{${String(name).replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)}}`,
 });
 
-export const patternOf = (route: Route): string => route.path(PATTERN).split('?')[0] ?? '';
+export const patternOf = (route: Route): string => {
+  const [path = ''] = route.path(PATTERN).split('?');
+  return path.replace('{api_key_id}', '{key_id}').replace('{set_aside_id}', '{work_id}');
+};
 
 export type Operation = {
   readonly method: string;
@@ -66,10 +70,23 @@ export const send = ({ call }: Pick<Server, 'call'>, { method, path, options }: 
   call(method, path, options);
 
 /** An environment with one queued item, for one route to change as it likes. */
-export async function freshPlace({ database, queue }: Server, name: string): Promise<Place> {
-  const { id } = await createEnvironment(database, { name, type: 'self_hosted' });
-  const { item } = await queue.enqueue({ environmentId: id, sessionId: 'to be changed' });
-  return { environmentId: id, workId: item.id };
+export async function freshPlace(server: Server, name: string): Promise<Place> {
+  const { id } = await createEnvironment(server.database, { name, type: 'self_hosted' });
+  const { item } = await server.queue.enqueue({ environmentId: id, sessionId: 'to be changed' });
+  return completePlace(server, { environmentId: id, workId: item.id });
+}
+
+let places = 0;
+
+/** With what those routes change that name neither an environment nor its item. */
+export async function completePlace({ database, queue }: Server, place: Place): Promise<Place> {
+  const { environmentId } = place;
+  const keyOf = (owner: string | null) => issueKey(database, { environmentId: owner, name: 'to be changed' });
+  const { item } = await queue.enqueue({ environmentId, sessionId: `set aside ${process.pid} ${places++}` });
+  await database.rows(sql`update ${database.names.workItems}
+    set state = 'stopped', stopped_at = clock_timestamp(), stop_reason = 'exhausted' where id = ${item.id}`);
+  const [key, apiKey] = [await keyOf(environmentId), await keyOf(null)];
+  return { ...place, keyId: key.id, apiKeyId: apiKey.id, setAsideId: item.id };
 }
 
 /** What an answer says, without what is every answer's own. */

@@ -83,12 +83,19 @@ export function head(
   return `${method} ${path} HTTP/1.1\r\n${lines.join('')}\r\n`;
 }
 
-export type Place = { environmentId: string; workId: string };
+export type Place = {
+  environmentId: string;
+  workId: string;
+  /** An environment key, an API key and an item that was set aside: what some routes change. `completePlace` makes them. */
+  keyId?: string;
+  apiKeyId?: string;
+  setAsideId?: string;
+};
 
 /** A route of the contract: what to send to it, what it answers, and whom §2 lets in. */
 export type Route = {
   readonly name: string;
-  readonly method: 'GET' | 'POST' | 'DELETE';
+  readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
   path(place: Place): string;
   readonly body?: () => unknown;
   readonly access: 'item' | 'holder' | 'environment' | 'operator';
@@ -198,18 +205,20 @@ export const ROUTES: readonly Route[] = [
     success: 201,
   },
   { name: 'list API keys', method: 'GET', path: () => '/control/v1/keys', access: 'operator', success: 200 },
-  // Of a key that is not there: a key that is can be revoked only once.
-  ...[(p: Place) => `${control(p)}/keys/key_x`, () => '/control/v1/keys/key_x'].flatMap((path, n): Route[] => {
+  ...[
+    (p: Place) => `${control(p)}/keys/${p.keyId ?? 'key_x'}`,
+    (p: Place) => `/control/v1/keys/${p.apiKeyId ?? 'key_x'}`,
+  ].flatMap((path, n): Route[] => {
     const what = ['environment', 'API'][n];
     return [
-      { name: `revoke ${what} key`, method: 'DELETE', path, access: 'operator', success: 404 },
       {
         name: `rotate ${what} key`,
         method: 'POST',
         path: (p) => `${path(p)}/rotate`,
         access: 'operator',
-        success: 404,
+        success: 201,
       },
+      { name: `revoke ${what} key`, method: 'DELETE', path, access: 'operator', success: 200 },
     ];
   }),
   {
@@ -220,6 +229,41 @@ export const ROUTES: readonly Route[] = [
     access: 'operator',
     success: 201,
   },
+  {
+    name: 'enqueue a batch',
+    method: 'POST',
+    path: (p) => `${control(p)}/work/batch`,
+    body: () => ({ items: [1, 2].map(() => ({ data: { type: 'session', id: fresh('batch') } })) }),
+    access: 'operator',
+    success: 200,
+  },
+  {
+    name: 'cancel session',
+    method: 'POST',
+    path: (p) => `${control(p)}/work/cancel`,
+    body: () => ({ data: { type: 'session', id: 'to be changed' } }),
+    access: 'operator',
+    success: 200,
+  },
+  {
+    name: 'requeue',
+    method: 'POST',
+    path: (p) => `${control(p)}/work/${p.setAsideId ?? 'work_x'}/requeue`,
+    access: 'operator',
+    success: 201,
+  },
+  { name: 'input', method: 'GET', path: (p) => `${control(p)}/work/${p.workId}/input`, access: 'holder', success: 200 },
+  { name: 'read settings', method: 'GET', path: (p) => `${control(p)}/settings`, access: 'operator', success: 200 },
+  {
+    name: 'change settings',
+    method: 'PATCH',
+    path: (p) => `${control(p)}/settings`,
+    body: () => ({ retention_days: 9 }),
+    access: 'operator',
+    success: 200,
+  },
+  { name: 'pause', method: 'POST', path: (p) => `${control(p)}/pause`, access: 'operator', success: 200 },
+  { name: 'resume', method: 'POST', path: (p) => `${control(p)}/resume`, access: 'operator', success: 200 },
   { name: 'list audit', method: 'GET', path: () => '/control/v1/audit', access: 'operator', success: 200 },
 ];
 
