@@ -161,7 +161,7 @@ export async function listKeys(
       select c.* from ${credentials} c
       where ${isOf('c', environmentId)}
         ${after === undefined ? sql`` : sql`and (c.created_at, c.id) < (${after.createdAt}::timestamptz, ${after.key}::text)`}
-      order by c.created_at desc, c.id desc limit ${limit + 1}
+      order by c.created_at desc, c.id desc limit ${limit + 1}::integer
     ) k on true
     order by k.created_at desc, k.id desc`);
   if (!rows[0]?.found) throw environmentNotFound(String(environmentId));

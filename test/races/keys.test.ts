@@ -93,6 +93,19 @@ t.test('a key that is revoked while it is about to be rotated gets no successor'
   t.equal((await found(database, environmentId)).length, 1);
 });
 
+t.test('a refused rotation leaves the key as it was, also in a transaction that goes on', async (t) => {
+  const { database, environmentId } = await place(t);
+  const ref = { environmentId, id: (await issue(environmentId)(database)).id };
+  await revokeKey(database, ref);
+  const row = async () =>
+    database.rows(sql`select to_jsonb(c)::text as row from ${database.names.credentials} c where c.id = ${ref.id}`);
+  const before = await row();
+  const refused = await hold(t, database, (held) => rotateKey(held, ref).catch((error: unknown) => error));
+  t.match(refused.answer, { code: 'conflict' });
+  await refused.commit();
+  t.strictSame(await row(), before);
+});
+
 t.test('a key that two rotate at once is replaced twice, and ends at the earlier of both', async (t) => {
   const { database, environmentId } = await place(t);
   const ref = { environmentId, id: (await issue(environmentId)(database)).id };
