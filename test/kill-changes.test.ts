@@ -21,10 +21,11 @@ async function killableServer(t: Test) {
   const { schema } = await testDatabase(t);
   const database = await testDatabase(t, 'postgres', { connectionString: url.href, schema });
   const server = await testServer(t, { database });
-  const client = await testClient(t);
+  // Two: within a transaction pg_stat_activity stays as it was first read.
+  const [client, killer] = [await testClient(t), await testClient(t)];
   const killBlocked = () =>
     until('a blocked backend was killed', async () => {
-      const killed = await client.query(
+      const killed = await killer.query(
         `select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1 and wait_event_type = 'Lock'`,
         [name],
       );
@@ -84,15 +85,20 @@ for (const headers of [{ 'idempotency-key': 'key' }, {}]) {
   });
 }
 
+async function clientOf(t: Test, url: string): Promise<pg.Client> {
+  const client = new pg.Client({ connectionString: url });
+  client.on('error', () => {});
+  await client.connect();
+  t.teardown(() => client.end());
+  return client;
+}
+
 t.test('a process that is killed between the act and its record leaves nothing, and another one acts', async (t) => {
   const url = await freshDatabase(t);
   const variables = { DATABASE_URL: url, LEASEHOLD_API_KEY: OPERATOR_KEY };
   const first = await startMain(t, variables);
   const { json } = await request(`${first.url}/v1/environments`, OPERATOR_KEY, { name: 'killed' });
-  const client = new pg.Client({ connectionString: url });
-  client.on('error', () => {});
-  await client.connect();
-  t.teardown(() => client.end());
+  const [client, watcher] = [await clientOf(t, url), await clientOf(t, url)];
   const ask = (to: string) =>
     fetch(`${to}/control/v1/environments/${json.id}/work`, {
       method: 'POST',
@@ -108,7 +114,7 @@ t.test('a process that is killed between the act and its record leaves nothing, 
   const lost = t.rejects(ask(first.url), 'no answer came');
   await until('it waits with its act done', async () => {
     const blocked = `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
-    return ((await client.query(blocked)).rowCount ?? 0) > 0;
+    return ((await watcher.query(blocked)).rowCount ?? 0) > 0;
   });
   first.child.kill('SIGKILL');
   await lost;
