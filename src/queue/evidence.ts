@@ -46,7 +46,7 @@ export function facts(database: Database, environmentId: string): RawBuilder<unk
       select e.paused_at, e.archived_at from ${environments} e where e.id = ${environmentId}
     ), waiting as materialized (
       select count(*) as queued, count(*) filter (where q.due and not q.reserved) as free,
-        count(*) filter (where not q.due) as not_due, min(q.not_before) filter (where not q.due) as earliest_due_at,
+        count(*) filter (where not q.due) as not_due, min(q.not_before) as earliest_due_at,
         min(q.created_at) filter (where q.due and not q.reserved) as oldest_free_at
       from (
         select w.created_at, w.not_before, coalesce(w.not_before <= clock_timestamp(), true) as due,

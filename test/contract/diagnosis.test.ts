@@ -220,10 +220,13 @@ for (const engine of ENGINES) {
       const evidence = (runs: number, median: number, min: number, max: number) => ({
         runs_end_at_same_age: { runs, median_seconds: median, min_seconds: min, max_seconds: max },
       });
+      await place.enqueue();
+      await lapse(database, await poll(place));
+      await place.forceStop(await poll(place));
       await run(600);
       await poll(place);
       const second = await run(659);
-      await finds(t, place, {}, 'two');
+      await finds(t, place, {}, 'two, and a hand-out that never ran');
       await run(545);
       await finds(t, place, evidence(3, 600, 545, 659), 'three, within a tenth');
       await queue.sweep();
@@ -275,10 +278,15 @@ for (const engine of ENGINES) {
         database.rows(sql`update ${credentials} set min_queued_age_ms = ${ms}
           where environment_id = ${place.environment.id} and name = ${name}`);
       const found = { age_floor: { keys: 1, min_queued_age_ms: 60_000, oldest_queued_age_ms: /^\d{1,5}$/ } };
-      await floor('workers', 60_000);
-      await poll(place);
       await place.enqueue();
-      await finds(t, place, found, 'one key');
+      await poll(place);
+      const notBefore = '2999-01-01T00:00:00Z';
+      await queue.enqueue({ environmentId: place.environment.id, sessionId: 'later', notBefore });
+      await move(place, 'created_at', 61);
+      await floor('workers', 60_000);
+      await finds(t, place, {}, 'none is free');
+      await place.enqueue();
+      await finds(t, place, found, 'one key; what is reserved or for later may be as old as it likes');
       const other = await issueKey(database, { environmentId: place.environment.id, name: 'other' });
       await finds(t, place, {}, 'another takes anything');
       await floor('other', 90_000);
@@ -286,6 +294,10 @@ for (const engine of ENGINES) {
       await floor('other', null);
       await database.rows(sql`update ${credentials} set revoked_at = clock_timestamp() where id = ${other.id}`);
       await finds(t, place, found, 'it is revoked');
+      await database.rows(sql`update ${credentials} set revoked_at = null where id = ${other.id}`);
+      await finds(t, place, {}, 'it is not');
+      await database.rows(sql`update ${credentials} set expires_at = clock_timestamp() where id = ${other.id}`);
+      await finds(t, place, found, 'it has expired');
       await move(place, 'created_at', 61);
       await finds(t, place, {}, 'old enough');
     });

@@ -142,6 +142,21 @@ for (const engine of ENGINES) {
       }
     });
 
+    t.test('of more than 1,000 hand-outs the latest are told', async (t) => {
+      const place = await newPlace(server);
+      await place.enqueue();
+      const { id } = (await place.poll()).json;
+      const { handOuts } = place.database.names;
+      const { seq } = await rowOf(place.database, id);
+      await place.database.rows(sql`insert into ${handOuts} (work_id, item_seq, environment_id, handed_out_at, superseded_at, reason)
+        select ${id} || '_' || n, ${String(seq)}::bigint, ${place.environment.id}, at, at, 'lease_lapsed'
+        from generate_series(1, 1000) n, lateral (select clock_timestamp() - n * interval '1 minute') o(at)`);
+      const told = await handOutsOf(place, id);
+      t.equal(told.length, 1_000);
+      t.equal(told[0].work_id, `${id}_999`);
+      t.equal(told[999].work_id, id);
+    });
+
     t.test('any id that an item ever had finds it, in both lanes, in its own environment alone', async (t) => {
       const [place, elsewhere] = [await newPlace(server), await newPlace(server)];
       const first = await place.enqueue('session');
