@@ -26,7 +26,7 @@ export function up(schema: string) {
         add hint text,
         add last_used_at timestamptz,
         add changed_at timestamptz`,
-      sql`create index credentials_changed on ${t('credentials')} (changed_at) where changed_at is not null`,
+      sql`create index credentials_changed on ${t('credentials')} (greatest(changed_at, revoked_at))`,
 
       sql`alter table ${t('work_items')}
         add max_hand_outs integer,

@@ -49,3 +49,18 @@ t.test('what changed is told for a minute, the latest first, and so much at once
   await change(61, sql`id <> ${latest.id}`);
   t.match(await told(), [stored], 'the others are past');
 });
+
+t.test('a key that somebody revoked by hand is refused within a second, too', async (t) => {
+  const database = await testDatabase(t);
+  const [key] = await manyKeys(database, 1);
+  if (key === undefined) throw new Error('no key');
+  const callers = createCallers({ database });
+  t.teardown(() => callers.close());
+  t.match(await callers.identify(key.key), { keyId: key.id });
+  await database.rows(
+    sql`update ${database.names.credentials} set revoked_at = clock_timestamp() where id = ${key.id}`,
+  );
+  const began = performance.now();
+  await until('the key is refused', async () => (await callers.identify(key.key)) === undefined);
+  t.ok(performance.now() - began < 1_000);
+});

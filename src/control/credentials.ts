@@ -36,6 +36,9 @@ const TOKENS_MAX = 20_000;
 const USES_FLUSH_INTERVAL_MS = 5_000;
 const USES_MAX = 20_000;
 
+/** Also of a key that somebody revoked by hand. As the index has it. */
+const CHANGED_AT = sql`greatest(c.changed_at, c.revoked_at)`;
+
 /** The process's own LEASEHOLD_API_KEY: it has no row. */
 const OPERATOR: ApiCaller = { kind: 'api', keyId: 'operator', keyName: 'LEASEHOLD_API_KEY', role: 'operator' };
 
@@ -65,9 +68,9 @@ export function createCallers({ database, operatorKey }: CallersOptions) {
     // statement_timestamp: what is volatile would keep the index out.
     readChanges: () =>
       database.rows(sql<KeyChange>`
-        select c.key_hash as hash, ${rfc3339(sql`c.changed_at`)} as "changedAt" from ${credentials} c
-        where c.changed_at > statement_timestamp() - ${sql.lit(CHANGES_REACH_SECONDS)} * interval '1 second'
-        order by c.changed_at desc limit ${sql.lit(CHANGES_MAX)}`),
+        select c.key_hash as hash, ${rfc3339(CHANGED_AT)} as "changedAt" from ${credentials} c
+        where ${CHANGED_AT} > statement_timestamp() - ${sql.lit(CHANGES_REACH_SECONDS)} * interval '1 second'
+        order by ${CHANGED_AT} desc limit ${sql.lit(CHANGES_MAX)}`),
   });
 
   async function byKey(hash: string): Promise<ApiCaller | EnvironmentCaller | undefined> {
@@ -120,7 +123,7 @@ async function findKey(database: Database, hash: string): Promise<FoundKey<ApiCa
   const { credentials } = database.names;
   const [row] = await database.rows(sql<KeyRow>`
     select c.id as "keyId", c.name as "keyName", c.environment_id as "environmentId", c.role, c.key_hash as "keyHash",
-      coalesce(c.min_queued_age_ms, 0) as "minQueuedAgeMs", ${rfc3339(sql`c.changed_at`)} as "changedAt",
+      coalesce(c.min_queued_age_ms, 0) as "minQueuedAgeMs", ${rfc3339(CHANGED_AT)} as "changedAt",
       extract(epoch from c.expires_at - clock_timestamp())::float8 * 1000 as "remainingMs"
     from ${credentials} c
     where c.key_hash = ${hash} and c.revoked_at is null and c.expires_at > clock_timestamp()`);
