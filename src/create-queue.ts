@@ -1,4 +1,5 @@
 import { sql } from 'kysely';
+import { pruneControl } from './control/prune.ts';
 import { type CallerTransaction, type Database, within } from './db/connect.ts';
 import { createHandOuts, type TakeRequest } from './dispatch/hand-outs.ts';
 import { startInterval } from './dispatch/interval.ts';
@@ -90,6 +91,7 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
 
   const pruneAll = async () => {
     for (let more = true; more; ) ({ more } = await prune(database, settings));
+    for (let more = true; more; ) ({ more } = await pruneControl(database, settings));
   };
 
   /** The active span's context, where the request has none. */

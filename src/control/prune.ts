@@ -7,20 +7,21 @@ const ROWS_PER_STATEMENT_MAX = 500;
 export type ControlPruned = {
   readonly answers: number;
   readonly auditEntries: number;
+  readonly keys: number;
   /** True when a bound was reached: there is more, prune again. */
   readonly more: boolean;
 };
 
 /**
- * Removes answers to retried writes that are not given again, and audit entries past the retention time, in days. Replicas take
- * turns by an advisory lock; bounded, and skips what others hold.
+ * Removes answers to retried writes that are not given again, and what is past the retention time, in days: audit entries, and keys
+ * since they were revoked or expired. Replicas take turns by an advisory lock; bounded, and skips what others hold.
  */
 export async function pruneControl(
   database: Database,
   { retentionDays }: { retentionDays: number },
 ): Promise<ControlPruned> {
-  const { idempotencyKeys, auditLog } = database.names;
-  const [row] = await database.rows(sql<{ answers: number; auditEntries: number }>`
+  const { idempotencyKeys, auditLog, credentials } = database.names;
+  const [row] = await database.rows(sql<{ answers: number; auditEntries: number; keys: number }>`
     with turn as materialized (
       select pg_try_advisory_xact_lock(hashtextextended(${`${database.schema} prune control`}, 0)) as mine
     ), outdated as materialized (
@@ -35,8 +36,17 @@ export async function pruneControl(
       order by a.at limit ${sql.lit(ROWS_PER_STATEMENT_MAX)} for update of a skip locked
     ), removed as (
       delete from ${auditLog} a using old o where a.seq = o.seq returning a.seq
+    ), over as materialized (
+      select c.id from ${credentials} c, turn
+      where turn.mine and least(c.revoked_at, c.expires_at) < clock_timestamp() - ${retentionDays} * interval '1 day'
+      limit ${sql.lit(ROWS_PER_STATEMENT_MAX)} for update of c skip locked
+    ), ended as (
+      delete from ${credentials} c using over o where c.id = o.id returning c.id
     )
-    select (select count(*) from forgotten)::integer as answers, (select count(*) from removed)::integer as "auditEntries"`);
-  const { answers = 0, auditEntries = 0 } = row ?? {};
-  return { answers, auditEntries, more: Math.max(answers, auditEntries) >= ROWS_PER_STATEMENT_MAX };
+    select (select count(*) from forgotten)::integer as answers, (select count(*) from removed)::integer as "auditEntries",
+      (select count(*) from ended)::integer as keys
+    from turn`);
+  const { answers = 0, auditEntries = 0, keys = 0 } = row ?? {};
+  const more = Math.max(answers, auditEntries, keys) >= ROWS_PER_STATEMENT_MAX;
+  return { answers, auditEntries, keys, more };
 }

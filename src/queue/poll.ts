@@ -100,7 +100,8 @@ export async function poll(
       ) c
     ), exhausted as (
       update ${workItems} w
-      set state = 'stopped', stopped_at = clock_timestamp(), stop_reason = 'exhausted', lease_expires_at = null
+      set state = 'stopped', stopped_at = clock_timestamp(), stop_reason = 'exhausted', lapsed_at = c.lapsed_at,
+        lease_expires_at = null
       from chosen c where w.seq = c.seq and c.is_spent
       returning w.seq, w.environment_id, w.session_id, w.kind, w.lane, w.follow_up
     ), ${successors(database.names, 'exhausted')}, superseded as (

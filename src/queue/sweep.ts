@@ -67,7 +67,8 @@ export async function sweep(database: Database, { maxHandOuts }: Pick<QueueSetti
       order by w.seq limit ${sql.lit(ROWS_PER_STATEMENT_MAX)} for update of w skip locked
     ), exhausted as (
       update ${workItems} w
-      set state = 'stopped', stopped_at = clock_timestamp(), stop_reason = 'exhausted', lease_expires_at = null
+      set state = 'stopped', stopped_at = clock_timestamp(), stop_reason = 'exhausted',
+        lapsed_at = coalesce(w.lease_expires_at, w.lapsed_at), lease_expires_at = null
       from (select l.seq from lapsed l where l.is_spent union all select u.seq from unacked u) x where w.seq = x.seq
       returning w.seq, w.environment_id, w.session_id, w.kind, w.lane, w.follow_up
     ), ${successors(database.names, 'exhausted')}
