@@ -21,8 +21,11 @@ export type AuditEntry = {
 
 export type AuditRecord = AuditEntry & { readonly seq: string; readonly at: string };
 
+/** What is decided in the statement stands as SQL. */
+type Decided = { readonly [field in keyof AuditEntry]: AuditEntry[field] | RawBuilder<unknown> };
+
 /** The insert, once for each row of `from`; without it, once. */
-export const auditInsert = (names: TableNames, entry: AuditEntry, from: RawBuilder<unknown> = sql``) => sql`
+export const auditInsert = (names: TableNames, entry: Decided, from: RawBuilder<unknown> = sql``) => sql`
   insert into ${names.auditLog} (key_id, key_name, action, environment_id, target, status, request_id)
   select ${entry.keyId}, ${entry.keyName}, ${entry.action}, ${entry.environmentId}, ${entry.target},
     ${entry.status}::integer, ${entry.requestId} ${from}`;

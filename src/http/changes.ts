@@ -1,5 +1,6 @@
 import type { FastifyRequest } from 'fastify';
-import { type AuditEntry, recordAudit } from '../control/audit.ts';
+import type { RawBuilder } from 'kysely';
+import { type AuditEntry, auditInsert, recordAudit } from '../control/audit.ts';
 import { type RetriedWrite, recordAnswer, takeTurn } from '../control/retried-writes.ts';
 import { type Database, within } from '../db/connect.ts';
 import { QueueError, type QueueErrorCode } from '../queue/errors.ts';
@@ -54,6 +55,35 @@ export async function change<Body>(
     if (outcome !== undefined) return outcome;
   }
   throw inProgress();
+}
+
+/** The entry's insert, for a statement to make part of itself: once for each row of `from`, of which the outcome is told. */
+export type Logged = (
+  outcome: { status: RawBuilder<unknown>; target: RawBuilder<unknown> },
+  from: RawBuilder<unknown>,
+) => RawBuilder<unknown>;
+
+/**
+ * The same for an act of one statement: without an Idempotency-Key the entry is part of it, and the change one round trip in place of
+ * four. Given `logged`, the act has to use it.
+ */
+export async function changeAtOnce<Body>(
+  database: Database,
+  request: FastifyRequest,
+  act: (database: Database, logged?: Logged) => Promise<ChangeAnswer<Body>>,
+): Promise<ChangeAnswer<Body>> {
+  const { caller } = request;
+  if (caller?.kind !== 'api' || retriedWriteOf(request, caller.keyId) !== undefined) {
+    return change(database, request, (bound) => act(bound));
+  }
+  const entry = entryOf(request, caller);
+  try {
+    return await act(database, (outcome, from) => auditInsert(database.names, { ...entry, ...outcome }, from));
+  } catch (error) {
+    if (!(error instanceof QueueError) || error.code === 'unavailable') throw error;
+    await record(database, undefined, entry, error);
+    throw error;
+  }
 }
 
 /** Undefined: another answer came first, and this one was undone. */

@@ -53,9 +53,10 @@ export async function enqueue(
   database: Database,
   request: EnqueueRequest,
   transaction?: CallerTransaction,
+  alongside?: RawBuilder<unknown>,
 ): Promise<Enqueued> {
   checkEnqueue(request);
-  const [enqueued] = await run(database, [request], transaction);
+  const [enqueued] = await run(database, [request], transaction, alongside);
   if (enqueued === undefined) throw new Error('one request, no answer');
   return enqueued;
 }
@@ -66,6 +67,8 @@ export async function enqueue(
  * request, and the request id is remembered for it; else there is a new item. An earlier request of the call covers a later one.
  * With `transaction` the rows and their notification commit with the caller's own writes, and the statement's own failures
  * (a serialisation failure, say) come out as they are. An archived environment takes no new work; what is covered is not new.
+ * `alongside` is an insert of the caller's that becomes part of the statement. It selects from `answer`, a row a request: `created`,
+ * and `id`, null unless all is done.
  * Refuses: invalid_request, invalid_metadata, environment_not_found, environment_archived; conflict when a request id is known for
  * another session or kind.
  */
@@ -73,25 +76,27 @@ export async function enqueueAll(
   database: Database,
   requests: readonly EnqueueRequest[],
   transaction?: CallerTransaction,
+  alongside?: RawBuilder<unknown>,
 ): Promise<Enqueued[]> {
   if (requests.length < 1 || requests.length > LIMITS.itemsPerCall) {
     throw new QueueError('invalid_request', `a call takes 1 to ${LIMITS.itemsPerCall} items, not ${requests.length}`);
   }
   for (const [index, request] of requests.entries()) checkEnqueue(request, `items.${index}.`);
-  return run(database, requests, transaction);
+  return run(database, requests, transaction, alongside);
 }
 
 async function run(
   given: Database,
   requests: readonly EnqueueRequest[],
   transaction: CallerTransaction | undefined,
+  alongside: RawBuilder<unknown> | undefined,
 ): Promise<Enqueued[]> {
   const database = transaction === undefined ? given : within(given, transaction);
   // Alone and without a request id the loser of a race writes nothing and looks again. What must be all or nothing fails
   // as a whole instead: in a transaction of the caller's, back to where it was before.
   const isWhole = requests.length > 1 || requests.some(({ requestId }) => requestId !== undefined);
   const savepoint = isWhole && database.isTransaction;
-  const statement = enqueueStatement(database, requests, isWhole);
+  const statement = enqueueStatement(database, requests, isWhole, alongside);
 
   for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
     if (savepoint) await database.rows(sql`savepoint leasehold_enqueue`);
@@ -155,6 +160,7 @@ function enqueueStatement(
   { names, channel, isTransaction }: Database,
   requests: readonly EnqueueRequest[],
   isWhole: boolean,
+  alongside: RawBuilder<unknown> | undefined,
 ): RawBuilder<EnqueueRow> {
   const { environments, workItems, workInputs, requestIds } = names;
   const each = (field: (request: EnqueueRequest) => unknown) => requests.map((request) => field(request) ?? null);
@@ -229,17 +235,19 @@ function enqueueStatement(
         on c.environment_id = o.environment_id and c.session_id = o.session_id and c.kind = o.kind
       where o.request_id is not null
       order by o.environment_id, o.request_id
-    )
-    select j.verdict, (j.verdict = 'new' and o.turn = 1)::text as created, a.lane, ${itemAnswer('a')},
-      ${isTransaction ? sql`(select count(pg_notify(${channel}, n.environment_id)) from created n where n.lane = 'wire')::text` : sql`null`} as told
-    from judged j left join open o on o.slot = j.slot join wanted q on q.slot = j.slot
-      left join lateral (
-        select ${itemSource('c')}, c.lane from created c where j.verdict = 'new'
-          and c.environment_id = q.environment_id and c.session_id = q.session_id and c.kind = q.kind
-        union all
-        select ${itemSource('c')}, c.lane from covering c where j.verdict = 'covered' and c.seq = j.seq
-        union all
-        select ${itemSource('w')}, w.lane from ${workItems} w where j.verdict = 'known' and w.seq = j.seq
-      ) a on true
-    order by j.slot`;
+    ), answer as materialized (
+      select j.slot, j.verdict, j.verdict = 'new' and o.turn = 1 as created, a.lane, ${itemSource('a')}
+      from judged j left join open o on o.slot = j.slot join wanted q on q.slot = j.slot
+        left join lateral (
+          select ${itemSource('c')}, c.lane from created c where j.verdict = 'new'
+            and c.environment_id = q.environment_id and c.session_id = q.session_id and c.kind = q.kind
+          union all
+          select ${itemSource('c')}, c.lane from covering c where j.verdict = 'covered' and c.seq = j.seq
+          union all
+          select ${itemSource('w')}, w.lane from ${workItems} w where j.verdict = 'known' and w.seq = j.seq
+        ) a on not exists (select from judged b where b.verdict not in ('known', 'covered', 'new'))
+    )${alongside === undefined ? sql`` : sql`, alongside as (${alongside})`}
+    select n.verdict, n.created::text as created, n.lane, ${itemAnswer('n')},
+      ${isTransaction ? sql`(select count(pg_notify(${channel}, c.environment_id)) from created c where c.lane = 'wire')::text` : sql`null`} as told
+    from answer n order by n.slot`;
 }

@@ -1,13 +1,18 @@
+import { sql } from 'kysely';
 import { enqueue, enqueueAll } from '../../queue/enqueue.ts';
 import { activeTraceContext, parseTraceContext } from '../../telemetry/trace-context.ts';
 import { EnqueueAllBody, EnqueueBody, EnqueuedAll, toEnqueueRequest } from '../../wire/enqueue.ts';
 import { ChangeHeaders, Component, EnvironmentParams } from '../../wire/primitives.ts';
 import { toWork, Work } from '../../wire/work.ts';
 import type { App, AppOptions } from '../app.ts';
-import { change } from '../changes.ts';
+import { changeAtOnce } from '../changes.ts';
 import { responses } from './responses.ts';
 
 const BATCH_BYTES_MAX = 8 * 1_048_576;
+
+/** As the statement's own `answer` tells it. */
+const OUTCOME = { status: sql`case when n.created then 201 else 200 end`, target: sql.ref('n.id') };
+const BATCH_OUTCOME = { status: sql`200`, target: sql`null::text` };
 
 const traceContextOf = (headers: Record<string, unknown>) =>
   activeTraceContext() ?? parseTraceContext(headers.traceparent, headers.tracestate);
@@ -37,8 +42,9 @@ export function enqueueRoutes(app: App, { database, queue }: AppOptions): void {
     },
     async handler(request, reply) {
       const asked = toEnqueueRequest(request.params.environment_id, request.body, traceContextOf(request.headers));
-      const { status, body } = await change(database, request, async (bound) => {
-        const { created, item } = await enqueue(bound, asked);
+      const { status, body } = await changeAtOnce(database, request, async (bound, logged) => {
+        const entry = logged?.(OUTCOME, sql`from answer n where n.id is not null`);
+        const { created, item } = await enqueue(bound, asked, undefined, entry);
         return { status: created ? 201 : 200, body: toWork(item), target: item.id };
       });
       if (status === 201) queue.wake(asked.environmentId);
@@ -68,10 +74,11 @@ export function enqueueRoutes(app: App, { database, queue }: AppOptions): void {
       const asked = request.body.items.map((item, index) =>
         toEnqueueRequest(environmentId, item, traceContext, `items.${index}.`),
       );
-      const { body } = await change(database, request, async (bound) => ({
-        status: 200,
-        body: { data: (await enqueueAll(bound, asked)).map(({ created, item }) => ({ created, work: toWork(item) })) },
-      }));
+      const { body } = await changeAtOnce(database, request, async (bound, logged) => {
+        const entry = logged?.(BATCH_OUTCOME, sql`where not exists (select from answer n where n.id is null)`);
+        const enqueued = await enqueueAll(bound, asked, undefined, entry);
+        return { status: 200, body: { data: enqueued.map(({ created, item }) => ({ created, work: toWork(item) })) } };
+      });
       queue.wake(environmentId);
       return body;
     },
