@@ -4,6 +4,13 @@ import { type RawBuilder, sql } from 'kysely';
 export const rfc3339 = (instant: RawBuilder<unknown>): RawBuilder<string> =>
   sql`to_char(${instant} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
 
+/**
+ * An array whose length the planner does not see. Seeing it, Postgres would plan each call anew for its length, and for these
+ * statements planning costs as much as running.
+ */
+export const array = (values: readonly unknown[], type: 'text' | 'integer' | 'boolean'): RawBuilder<unknown> =>
+  sql`(select ${values}::${sql.raw(type)}[])`;
+
 /** The tables by their full names, so that no statement depends on a search path (design §4). */
 export function tableNames(schema: string) {
   return {

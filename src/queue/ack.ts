@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
+import { array } from '../db/sql.ts';
 import type { QueueError } from './errors.ts';
 import { type ItemRow, itemAnswer, itemSource, toWorkItem, type WorkItem, type WorkRef } from './items.ts';
 import { type HELD, type Locking, lockClause, type Missing, missing, missingColumns } from './sets.ts';
@@ -20,7 +21,13 @@ export async function ack(
   const rows = await database.rows(sql<Missing & { id: string | null } & Omit<ItemRow, 'id'>>`
     with wanted as materialized (
       select t.environment_id, t.id, t.slot
-      from unnest(${requests.map((r) => r.environmentId)}::text[], ${requests.map((r) => r.id)}::text[]
+      from unnest(${array(
+        requests.map((r) => r.environmentId),
+        'text',
+      )}, ${array(
+        requests.map((r) => r.id),
+        'text',
+      )}
       ) with ordinality as t(environment_id, id, slot)
     ), current as materialized (
       select ${itemSource('w')}, coalesce(e.startup_lease_seconds, ${startupLeaseSeconds}::integer) as lease_seconds

@@ -164,7 +164,12 @@ function enqueueStatement(
 ): RawBuilder<EnqueueRow> {
   const { environments, workItems, workInputs, requestIds } = names;
   const each = (field: (request: EnqueueRequest) => unknown) => requests.map((request) => field(request) ?? null);
-  const hasFollowUp = requests.some(({ followUp }) => followUp);
+  // What no request asks for is not part of the statement: it would cost as much as the rest.
+  const [hasFollowUp, hasInput, hasRequestId] = [
+    requests.some(({ followUp }) => followUp),
+    requests.some(({ input }) => input !== undefined),
+    requests.some(({ requestId }) => requestId !== undefined),
+  ];
   return sql`
     with wanted as materialized (
       select t.environment_id, t.session_id, t.kind, t.priority, t.not_before::timestamptz as not_before,
@@ -178,11 +183,15 @@ function enqueueStatement(
         ${each((r) => r.traceContext?.tracestate)}::text[], ${each(() => mintId('work'))}::text[]
       ) with ordinality as t(environment_id, session_id, kind, priority, not_before, metadata, input, max_hand_outs, request_id,
         follow_up, traceparent, tracestate, id, slot)
-    ), known as materialized (
+    ), ${
+      hasRequestId
+        ? sql`known as materialized (
       select q.slot, w.seq, w.session_id = q.session_id and w.kind = q.kind as agrees
       from wanted q join ${requestIds} r on r.environment_id = q.environment_id and r.request_id = q.request_id
         join ${workItems} w on w.seq = r.item_seq
-    ), covering as materialized (
+    )`
+        : sql`known as (select null::bigint as slot, null::bigint as seq, null::boolean as agrees where false)`
+    }, covering as materialized (
       select ${itemSource('w')}, w.lane from (
         select distinct q.environment_id, q.session_id, q.kind from wanted q
         where q.slot not in (select k.slot from known k)
@@ -207,35 +216,55 @@ function enqueueStatement(
       from wanted q join judged j on j.slot = q.slot
       where j.verdict in ('covered', 'new')
         and not exists (select from judged b where b.verdict not in ('known', 'covered', 'new'))
-    ), follow as materialized (
+    ), ${
+      hasFollowUp
+        ? sql`follow as materialized (
       select distinct on (o.environment_id, o.session_id, o.kind) o.environment_id, o.session_id, o.kind, o.seq,
         ${FOLLOW_UP} as follow_up
       from open o where o.follow_up and (o.verdict = 'covered' or o.turn > 1)
       order by o.environment_id, o.session_id, o.kind, o.slot
-    ), created as (
+    ), `
+        : sql``
+    }created as (
       insert into ${workItems} (id, environment_id, session_id, kind, lane, state, priority, not_before, metadata, max_hand_outs,
         follow_up, traceparent, tracestate, created_at)
       select o.id, o.environment_id, o.session_id, o.kind, o.lane, 'queued', o.priority, o.not_before, o.metadata,
-        o.max_hand_outs, f.follow_up, o.traceparent, o.tracestate, clock_timestamp()
-      from open o left join follow f
-        on f.environment_id = o.environment_id and f.session_id = o.session_id and f.kind = o.kind
+        o.max_hand_outs, ${hasFollowUp ? sql`f.follow_up` : sql`null`}, o.traceparent, o.tracestate, clock_timestamp()
+      from open o ${
+        hasFollowUp
+          ? sql`left join follow f
+        on f.environment_id = o.environment_id and f.session_id = o.session_id and f.kind = o.kind`
+          : sql``
+      }
       where o.verdict = 'new' and o.turn = 1
       order by ${requests.length > 1 ? sql`o.environment_id, o.session_id, o.kind` : sql`o.slot`}
       ${isWhole ? sql`` : sql`on conflict (environment_id, session_id, kind) where state in ('queued', 'starting', 'active') do nothing`}
       returning ${itemSource('work_items')}, lane
-    ), inputs as (
+    ), ${
+      hasInput
+        ? sql`inputs as (
       insert into ${workInputs} (item_seq, input)
       select c.seq, o.input from created c join open o on o.id = c.id where o.input is not null
-    ), followed as (
+    ), `
+        : sql``
+    }${
+      hasFollowUp
+        ? sql`followed as (
       update ${workItems} w set follow_up = f.follow_up from follow f where w.seq = f.seq and w.follow_up is null
-    ), remembered as (
+    ), `
+        : sql``
+    }${
+      hasRequestId
+        ? sql`remembered as (
       insert into ${requestIds} (environment_id, request_id, item_seq)
       select distinct on (o.environment_id, o.request_id) o.environment_id, o.request_id, coalesce(o.seq, c.seq)
       from open o left join created c
         on c.environment_id = o.environment_id and c.session_id = o.session_id and c.kind = o.kind
       where o.request_id is not null
       order by o.environment_id, o.request_id
-    ), answer as materialized (
+    ), `
+        : sql``
+    }answer as materialized (
       select j.slot, j.verdict, j.verdict = 'new' and o.turn = 1 as created, a.lane, ${itemSource('a')}
       from judged j left join open o on o.slot = j.slot join wanted q on q.slot = j.slot
         left join lateral (

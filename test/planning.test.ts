@@ -1,0 +1,31 @@
+import { sql } from 'kysely';
+import t from 'tap';
+import { createEnvironment } from '../src/control/environments.ts';
+import { createQueue } from '../src/create-queue.ts';
+import { only } from '../src/queue/errors.ts';
+import { testDatabase } from './support/harness.ts';
+
+const CALLS = 20;
+/** Postgres plans a named statement anew five times before it may settle on one plan. */
+const PLANNED_ANEW_MAX = 5;
+
+t.test('what workers call is planned a few times, and then runs as it is', async (t) => {
+  const database = await testDatabase(t, 'postgres', { poolConnectionsMax: 1 });
+  const queue = createQueue({ database });
+  t.teardown(() => queue.close());
+  const { id: environmentId } = await createEnvironment(database, { name: 'planned', type: 'self_hosted' });
+  for (let n = 0; n < CALLS; n++) {
+    await queue.enqueue({ environmentId, sessionId: `${n}` });
+    const id = (await queue.poll({ environmentId }))?.item.id ?? '';
+    only(await queue.ack([{ environmentId, id }]));
+    only(await queue.heartbeat([{ environmentId, id, expectedLastHeartbeat: 'NO_HEARTBEAT', isRetry: false }]));
+    only(await queue.stop([{ environmentId, id, force: true, reason: 'worker' }]));
+  }
+  const plans = await database.rows(sql<{ text: string; anew: number; settled: number }>`
+    select statement as text, custom_plans::integer as anew, generic_plans::integer as settled
+    from pg_prepared_statements where statement like ${`%${database.schema}%`} and custom_plans + generic_plans >= ${CALLS}`);
+  t.equal(plans.length, 5, 'enqueue, poll, ack, heartbeat, stop');
+  for (const { text, anew, settled } of plans) {
+    t.ok(anew <= PLANNED_ANEW_MAX, `${anew} times anew, ${settled} times as it was: ${text.slice(0, 80)}`);
+  }
+});
