@@ -23,6 +23,7 @@ try {
   const url = await listening();
   const environment = await call(url, 'POST', '/v1/environments', { name: 'bench' });
   const work = `/v1/environments/${environment.id}/work`;
+  const workers = (await call(url, 'POST', `/control/v1/environments/${environment.id}/keys`, { name: 'workers' })).key;
   const results: { cyclesPerSecond: number; p50: Record<string, number>; p99: Record<string, number> }[] = [];
   for (let round = 0; round < ROUNDS; round++) {
     await inParallel(
@@ -33,9 +34,9 @@ try {
         }),
     );
     const times: Record<string, number[]> = { poll: [], ack: [], heartbeat: [], stop: [] };
-    const timed = async (name: string, ...args: [string, string, unknown?]) => {
+    const timed = async (name: string, method: string, path: string, body?: unknown) => {
       const start = performance.now();
-      const answer = await call(url, ...args);
+      const answer = await call(url, method, path, body, workers);
       times[name]?.push(performance.now() - start);
       return answer;
     };
@@ -85,9 +86,9 @@ async function listening(): Promise<string> {
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: a bench reads what it expects
-async function call(url: string, method: string, path: string, body?: unknown): Promise<any> {
+async function call(url: string, method: string, path: string, body?: unknown, key = OPERATOR_KEY): Promise<any> {
   const sent = body === undefined ? undefined : JSON.stringify(body);
-  const headers = { 'x-api-key': OPERATOR_KEY, ...(sent === undefined ? {} : { 'content-type': 'application/json' }) };
+  const headers = { 'x-api-key': key, ...(sent === undefined ? {} : { 'content-type': 'application/json' }) };
   return new Promise((resolve, reject) => {
     const outgoing = request(`${url}${path}`, { method, headers, agent }, (response) => {
       const chunks: Buffer[] = [];
