@@ -56,7 +56,7 @@ export async function enqueue(
   alongside?: RawBuilder<unknown>,
 ): Promise<Enqueued> {
   checkEnqueue(request);
-  const [enqueued] = await run(database, [request], transaction, alongside);
+  const [enqueued] = await run(database, [request], transaction, () => '');
   if (enqueued === undefined) throw new Error('one request, no answer');
   return enqueued;
 }
@@ -82,21 +82,46 @@ export async function enqueueAll(
     throw new QueueError('invalid_request', `a call takes 1 to ${LIMITS.itemsPerCall} items, not ${requests.length}`);
   }
   for (const [index, request] of requests.entries()) checkEnqueue(request, `items.${index}.`);
-  return run(database, requests, transaction, alongside);
+  return run(database, withRepeats(requests), transaction, (index) => `items.${index}.`);
 }
 
+/**
+ * A request id that stood in the call before is known by then: it names that item, and is no follow-up of it. Refuses:
+ * conflict when that was for another session or kind.
+ */
+function withRepeats(requests: readonly EnqueueRequest[]): EnqueueRequest[] {
+  const first = new Map<string, EnqueueRequest>();
+  return requests.map((request, index) => {
+    const { environmentId, requestId, sessionId, kind = 'tool_exec' } = request;
+    if (requestId === undefined) return request;
+    const key = JSON.stringify([environmentId, requestId]);
+    const earlier = first.get(key);
+    if (earlier === undefined) {
+      first.set(key, request);
+      return request;
+    }
+    if (earlier.sessionId !== sessionId || (earlier.kind ?? 'tool_exec') !== kind) {
+      throw taken(request, index, `items.${index}.`);
+    }
+    return { ...request, followUp: false };
+  });
+}
+
+/** `where` names a request in its call, in refusals. */
 async function run(
   given: Database,
   requests: readonly EnqueueRequest[],
   transaction: CallerTransaction | undefined,
-  alongside: RawBuilder<unknown> | undefined,
+  where: (index: number) => string,
 ): Promise<Enqueued[]> {
   const database = transaction === undefined ? given : within(given, transaction);
   // Alone and without a request id the loser of a race writes nothing and looks again. What must be all or nothing fails
   // as a whole instead: in a transaction of the caller's, back to where it was before.
   const isWhole = requests.length > 1 || requests.some(({ requestId }) => requestId !== undefined);
   const savepoint = isWhole && database.isTransaction;
-  const statement = enqueueStatement(database, requests, isWhole, alongside);
+  // In a transaction of our own, whoever opened it tells once it is committed (design §5).
+  const statement = enqueueStatement(database, requests, { isWhole, isTold: transaction !== undefined });
+  let cause: unknown;
 
   for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
     if (savepoint) await database.rows(sql`savepoint leasehold_enqueue`);
@@ -105,20 +130,25 @@ async function run(
       rows = await database.rows(statement);
     } catch (error) {
       // It was deleted while this waited for its row.
-      if (isForeignKeyViolation(error)) throw environmentNotFound(requests[0]?.environmentId ?? '');
-      if (!isWhole || !(isUniqueViolation(error) || isDeadlock(error))) throw error;
-      if (savepoint) await database.rows(sql`rollback to savepoint leasehold_enqueue`);
+      const isGone = isForeignKeyViolation(error);
+      if (isGone && !isWhole) throw environmentNotFound(requests[0]?.environmentId ?? '');
+      if (!isWhole || !(isGone || isUniqueViolation(error) || isDeadlock(error))) throw error;
+      if (savepoint) {
+        await database.rows(sql`rollback to savepoint leasehold_enqueue`);
+        await database.rows(sql`release savepoint leasehold_enqueue`);
+      }
+      cause = error;
       continue;
     }
     if (savepoint) await database.rows(sql`release savepoint leasehold_enqueue`);
-    const refusal = refusalOf(rows, requests);
+    const refusal = refusalOf(rows, requests, where);
     if (refusal !== undefined) throw refusal;
     const answers = rows.flatMap((row) =>
       isItem(row) ? [{ created: row.created === 'true', lane: row.lane, item: toWorkItem(row) }] : [],
     );
     if (answers.length === requests.length) return answers;
   }
-  throw new QueueError('unavailable', `a session's slot changed hands ${ATTEMPTS_MAX} times, try again`);
+  throw new QueueError('unavailable', `a session's slot changed hands ${ATTEMPTS_MAX} times, try again`, { cause });
 }
 
 type Verdict = 'environment_not_found' | 'environment_archived' | 'taken' | 'known' | 'covered' | 'new';
@@ -132,21 +162,30 @@ type EnqueueRow = Partial<ItemRow> & {
 
 const isItem = (row: EnqueueRow): row is EnqueueRow & ItemRow => typeof row.id === 'string';
 
-function refusalOf(rows: readonly EnqueueRow[], requests: readonly EnqueueRequest[]): QueueError | undefined {
+/** With one request `where` is empty, and there is no index to tell. */
+function taken({ requestId }: EnqueueRequest, index: number, where: string): QueueError {
+  const message = `${where}request_id ${JSON.stringify(requestId)} is known for another session or kind`;
+  return new QueueError('conflict', message, where === '' ? {} : { details: { index } });
+}
+
+function refusalOf(
+  rows: readonly EnqueueRow[],
+  requests: readonly EnqueueRequest[],
+  whereOf: (index: number) => string,
+): QueueError | undefined {
   const index = rows.findIndex(({ verdict }) => !['known', 'covered', 'new'].includes(verdict));
   const request = requests[index];
   if (request === undefined) return undefined;
-  const { environmentId, requestId } = request;
-  const [details, where] = requests.length === 1 ? [{}, ''] : [{ details: { index } }, `items.${index}.`];
+  const { environmentId } = request;
+  const where = whereOf(index);
   switch (rows[index]?.verdict) {
     case 'environment_archived':
-      return new QueueError('environment_archived', `environment ${environmentId} is archived: it takes no new work`);
-    case 'taken':
       return new QueueError(
-        'conflict',
-        `${where}request_id ${JSON.stringify(requestId)} is known for another session or kind`,
-        details,
+        'environment_archived',
+        `${where.replace(/\.$/, ': ')}environment ${environmentId} is archived: it takes no new work`,
       );
+    case 'taken':
+      return taken(request, index, where);
     default:
       return environmentNotFound(environmentId);
   }
@@ -157,10 +196,9 @@ const FOLLOW_UP = sql`jsonb_build_object('id', o.id, 'priority', o.priority, 'no
   'input', o.input, 'max_hand_outs', o.max_hand_outs, 'traceparent', o.traceparent, 'tracestate', o.tracestate)`;
 
 function enqueueStatement(
-  { names, channel, isTransaction }: Database,
+  { names, channel }: Database,
   requests: readonly EnqueueRequest[],
-  isWhole: boolean,
-  alongside: RawBuilder<unknown> | undefined,
+  { isWhole, isTold }: { isWhole: boolean; isTold: boolean },
 ): RawBuilder<EnqueueRow> {
   const { environments, workItems, workInputs, requestIds } = names;
   const each = (field: (request: EnqueueRequest) => unknown) => requests.map((request) => field(request) ?? null);
@@ -197,7 +235,7 @@ function enqueueStatement(
         where q.slot not in (select k.slot from known k)
       ) s join ${workItems} w on w.environment_id = s.environment_id and w.session_id = s.session_id and w.kind = s.kind
       where w.state in ('queued', 'starting', 'active')
-      ${hasFollowUp ? sql`order by w.seq for update of w` : sql``}
+      ${hasFollowUp ? sql`order by w.seq for no key update of w` : sql``}
     ), judged as materialized (
       select q.slot, coalesce(k.seq, c.seq) as seq,
         case when q.kind = 'tool_exec' and e.type = 'self_hosted' then 'wire' else 'process' end as lane,
@@ -262,21 +300,17 @@ function enqueueStatement(
         on c.environment_id = o.environment_id and c.session_id = o.session_id and c.kind = o.kind
       where o.request_id is not null
       order by o.environment_id, o.request_id
-    ), `
-        : sql``
-    }answer as materialized (
-      select j.slot, j.verdict, j.verdict = 'new' and o.turn = 1 as created, a.lane, ${itemSource('a')}
-      from judged j left join open o on o.slot = j.slot join wanted q on q.slot = j.slot
-        left join lateral (
-          select ${itemSource('c')}, c.lane from created c where j.verdict = 'new'
-            and c.environment_id = q.environment_id and c.session_id = q.session_id and c.kind = q.kind
-          union all
-          select ${itemSource('c')}, c.lane from covering c where j.verdict = 'covered' and c.seq = j.seq
-          union all
-          select ${itemSource('w')}, w.lane from ${workItems} w where j.verdict = 'known' and w.seq = j.seq
-        ) a on not exists (select from judged b where b.verdict not in ('known', 'covered', 'new'))
-    )${alongside === undefined ? sql`` : sql`, alongside as (${alongside})`}
-    select n.verdict, n.created::text as created, n.lane, ${itemAnswer('n')},
-      ${isTransaction ? sql`(select count(pg_notify(${channel}, c.environment_id)) from created c where c.lane = 'wire')::text` : sql`null`} as told
-    from answer n order by n.slot`;
+    )
+    select j.verdict, (j.verdict = 'new' and o.turn = 1)::text as created, a.lane, ${itemAnswer('a')},
+      ${isTold ? sql`(select count(pg_notify(${channel}, n.environment_id)) from created n where n.lane = 'wire')::text` : sql`null`} as told
+    from judged j left join open o on o.slot = j.slot join wanted q on q.slot = j.slot
+      left join lateral (
+        select ${itemSource('c')}, c.lane from created c where j.verdict = 'new'
+          and c.environment_id = q.environment_id and c.session_id = q.session_id and c.kind = q.kind
+        union all
+        select ${itemSource('c')}, c.lane from covering c where j.verdict = 'covered' and c.seq = j.seq
+        union all
+        select ${itemSource('w')}, w.lane from ${workItems} w where j.verdict = 'known' and w.seq = j.seq
+      ) a on true
+    order by j.slot`;
 }
