@@ -7,7 +7,7 @@ import type { App, AppOptions } from '../app.ts';
 import { change } from '../changes.ts';
 import { responses } from './responses.ts';
 
-export function stopRoute(app: App, { database }: AppOptions): void {
+export function stopRoute(app: App, { database, queue }: AppOptions): void {
   app.route({
     method: 'POST',
     url: '/v1/environments/:environment_id/work/:work_id/stop',
@@ -24,16 +24,16 @@ export function stopRoute(app: App, { database }: AppOptions): void {
     },
     async handler(request, reply) {
       const { params, body, caller } = request;
-      await change(database, request, async (bound) => {
+      const { body: stopped } = await change(database, request, async (bound) => {
         const wanted = {
           environmentId: params.environment_id,
           id: params.work_id,
           force: body?.force ?? false,
           reason: caller?.kind === 'api' ? ('operator' as const) : ('worker' as const),
         };
-        only(await stop(bound, [wanted]));
-        return { status: 204, body: null };
+        return { status: 204, body: only(await stop(bound, [wanted])) };
       });
+      if (typeof stopped === 'object' && stopped.isFollowed) queue.wake(params.environment_id);
       return reply.code(204).send(null);
     },
   });
