@@ -1,8 +1,11 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
-import { environmentNotFound } from './errors.ts';
+import { environmentNotFound, QueueError } from './errors.ts';
 import { type ItemRow, itemAnswer, itemSource, toWorkItem, type WorkItem } from './items.ts';
 import { checkText, LIMITS } from './limits.ts';
+
+/** What ends beside this leaves a successor at most once a look; a session that is faster is a caller's loop. */
+const LOOKS_MAX = 5;
 
 /**
  * Stops all unfinished items of a session at once, of every kind and lane, those that wind down included, with the reason
@@ -16,9 +19,27 @@ export async function cancelSession(
 ): Promise<readonly WorkItem[]> {
   checkText('environmentId', environmentId, LIMITS.idCharacters);
   checkText('sessionId', sessionId, LIMITS.sessionIdCharacters);
+  const cancelled: WorkItem[] = [];
+  for (let look = 0; look < LOOKS_MAX; look++) {
+    const { items, isAll } = await cancelSeen(database, environmentId, sessionId);
+    cancelled.push(...items);
+    if (isAll) return cancelled;
+  }
+  throw new QueueError('unavailable', `the session's items ended ${LOOKS_MAX} times meanwhile, try again`);
+}
+
+/** Not all: what was unfinished at first had ended when its row was free, and may have left a successor that this look cannot see. */
+async function cancelSeen(
+  database: Database,
+  environmentId: string,
+  sessionId: string,
+): Promise<{ items: WorkItem[]; isAll: boolean }> {
   const { workItems, environments } = database.names;
-  const rows = await database.rows(sql<{ found: boolean; id: string | null } & Omit<ItemRow, 'id'>>`
-    with current as materialized (
+  const rows = await database.rows(sql<{ found: boolean; seen: number; id: string | null } & Omit<ItemRow, 'id'>>`
+    with seen as materialized (
+      select w.seq from ${workItems} w
+      where w.environment_id = ${environmentId} and w.session_id = ${sessionId} and w.state <> 'stopped'
+    ), current as materialized (
       select w.seq from ${workItems} w
       where w.environment_id = ${environmentId} and w.session_id = ${sessionId} and w.state <> 'stopped'
       order by w.seq for update
@@ -29,9 +50,11 @@ export async function cancelSession(
       from current c where w.seq = c.seq
       returning ${itemSource('w')}
     )
-    select exists (select from ${environments} e where e.id = ${environmentId}) as found, ${itemAnswer('w')}
+    select exists (select from ${environments} e where e.id = ${environmentId}) as found,
+      (select count(*) from seen)::integer as seen, ${itemAnswer('w')}
     from (select 1) one left join cancelled w on true
     order by w.seq`);
   if (!rows[0]?.found) throw environmentNotFound(environmentId);
-  return rows.flatMap((row) => (row.id === null ? [] : [toWorkItem({ ...row, id: row.id })]));
+  const items = rows.flatMap((row) => (row.id === null ? [] : [toWorkItem({ ...row, id: row.id })]));
+  return { items, isAll: items.length === rows[0].seen };
 }
