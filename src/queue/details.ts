@@ -24,7 +24,7 @@ export type WorkDetails = WorkItem & {
   readonly stopReason: StopReason | null;
   /** The set-aside item in whose place this one was made. */
   readonly requeuedFrom: string | null;
-  /** Work follows when it ends. */
+  /** Work follows when its slot is free. */
   readonly hasFollowUp: boolean;
 };
 
@@ -46,7 +46,7 @@ export const detailsAnswer = (alias: string): RawBuilder<unknown> => {
     ${column('hand_out_count')} as "handOutCount", ${column('worker_id')} as "workerId",
     ${instant('handed_out_at')} as "handedOutAt", ${instant('lease_expires_at')} as "leaseExpiresAt",
     ${column('stop_reason')} as "stopReason", ${column('requeued_from')} as "requeuedFrom",
-    (${column('follow_up')} is not null)::text as "hasFollowUp"`;
+    (${column('follow_up')} is not null and ${column('state')} in ('queued', 'starting', 'active'))::text as "hasFollowUp"`;
 };
 
 export type DetailsRow = ItemRow &

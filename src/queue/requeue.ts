@@ -18,9 +18,9 @@ export async function requeueSetAside(database: Database, { environmentId, id }:
     with old as materialized (
       select w.seq, w.id, w.environment_id, w.session_id, w.kind, w.lane, w.priority, w.metadata, w.max_hand_outs, w.traceparent, w.tracestate,
         case
-          when w.state <> 'stopped' or w.stop_reason not in ('exhausted', 'failed') then 'not_set_aside'
-          when e.archived_at is not null then 'environment_archived'
-          else 'set_aside'
+          when w.stop_reason in ('exhausted', 'failed') then
+            case when e.archived_at is not null then 'environment_archived' else 'set_aside' end
+          else 'not_set_aside'
         end as verdict
       from ${workItems} w join ${environments} e on e.id = w.environment_id
       where w.id = ${id} and w.environment_id = ${environmentId} for update of w
