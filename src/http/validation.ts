@@ -19,6 +19,8 @@ type Node = {
   minLength?: number;
   maxLength?: number;
   items?: Node;
+  minItems?: number;
+  maxItems?: number;
 };
 
 /**
@@ -138,6 +140,8 @@ function ruleOf(node: Node | undefined): string {
       );
     case 'boolean':
       return `true or false${nullable}`;
+    case 'array':
+      return node.maxItems === undefined ? 'a list' : `a list of ${node.minItems ?? 0} to ${node.maxItems}`;
     case 'object':
       return `an object${nullable}`;
     default:

@@ -1,7 +1,7 @@
 import type { EnqueueRequest } from './enqueue.ts';
 import { QueueError } from './errors.ts';
 import { WORK_KINDS } from './items.ts';
-import { checkInteger, checkMetadata, checkText, findUnstorable, isInstant, LIMITS } from './limits.ts';
+import { checkInteger, checkMetadata, checkText, findUnstorable, isInstant, isRecord, LIMITS } from './limits.ts';
 
 /** What a header can carry: poll gives the trace context back in headers (contract §9). */
 const HEADER_TEXT = /^[\x20-\x7e]{1,512}$/;
@@ -47,6 +47,9 @@ function checkInput(field: string, input: unknown): void {
       `${field} must be at most ${LIMITS.inputBytes} bytes of JSON, not ${bytes}`,
     );
   }
+  if (text.includes('null') && hasNumberBeyondJson(input)) {
+    throw new QueueError('invalid_request', `${field} must be a JSON value: its numbers are finite`);
+  }
   const unstorable = findUnstorable(input, '');
   if (unstorable !== undefined) {
     throw new QueueError(
@@ -54,4 +57,15 @@ function checkInput(field: string, input: unknown): void {
       `${field} must not hold NUL or unpaired surrogates (${unstorable || 'itself'})`,
     );
   }
+}
+
+/** NaN and the infinities are written as null; `1e999` in a body is one of them. Not recursive: JSON may nest as it likes. */
+function hasNumberBeyondJson(root: unknown): boolean {
+  const left = [root];
+  while (left.length > 0) {
+    const next = left.pop();
+    if (typeof next === 'number' && !Number.isFinite(next)) return true;
+    if (isRecord(next)) for (const inner of Object.values(next)) left.push(inner);
+  }
+  return false;
 }
