@@ -10,20 +10,21 @@ export const HELD = Symbol('held by another transaction');
 /** `skip`: rows that others hold are answered HELD, at once. `wait`: at most the lock timeout. */
 export type Locking = 'skip' | 'wait';
 
+/** `no key`: these verbs leave the id as it is, and a request id that was just remembered for the item must not hold them up. */
 export const lockClause = (locking: Locking): RawBuilder<unknown> =>
-  locking === 'skip' ? sql`for update of w skip locked` : sql`for update of w`;
+  locking === 'skip' ? sql`for no key update of w skip locked` : sql`for no key update of w`;
 
-/** What the statements of sets say of an id that they could not act on; `wanted` is theirs. */
-export type Missing = { readonly asked: string; readonly presentId: string | null; readonly held: boolean };
+/** What the statements of sets say of an id that they could not act on; `wanted` is theirs. All text: the connection may be a caller's. */
+export type Missing = { readonly asked: string; readonly presentId: string | null; readonly held: 'true' | 'false' };
 
 export const missingColumns = (names: TableNames, locking: Locking): RawBuilder<unknown> => {
   const held = sql`exists (select from ${names.workItems} w where w.id = wanted.id and w.environment_id = wanted.environment_id)`;
   return sql`wanted.id as asked, ${presentId(names, sql`wanted.environment_id`, sql`wanted.id`)} as "presentId",
-    ${locking === 'skip' ? held : sql`false`} as held`;
+    (${locking === 'skip' ? held : sql`false`})::text as held`;
 };
 
 export const missing = ({ asked, presentId, held }: Missing): QueueError | typeof HELD =>
-  held ? HELD : notFound(asked, presentId);
+  held === 'true' ? HELD : notFound(asked, presentId);
 
 /**
  * Runs a set so that one row never holds up its neighbours (design §3): an id stands in a statement once, the same again waits

@@ -69,15 +69,15 @@ export async function stop(
       select d.seq, d.environment_id, d.session_id, d.kind, d.lane, d.follow_up from changed d where d.state <> 'stopping'
     ), ${successors(database.names, 'freed')}
     select c.state, c.next_state as "nextState",
-      exists (select from successor s where s.id = c.follow_up ->> 'id') as "isFollowed",
+      exists (select from successor s where s.id = c.follow_up ->> 'id')::text as "isFollowed",
       ${missingColumns(database.names, locking)}
     from wanted left join current c on c.id = wanted.id and c.environment_id = wanted.environment_id
     order by wanted.slot`);
   return rows.map((row) => {
     if (row.state === null) return missing(row);
     if (row.nextState === null) return new QueueError('conflict', `work item ${row.asked} is already ${row.state}`);
-    return { state: row.nextState, isFollowed: row.isFollowed };
+    return { state: row.nextState, isFollowed: row.isFollowed === 'true' };
   });
 }
 
-type Row = Missing & { state: WorkState | null; nextState: Stopped['state'] | null; isFollowed: boolean };
+type Row = Missing & { state: WorkState | null; nextState: Stopped['state'] | null; isFollowed: 'true' | 'false' };
