@@ -2,6 +2,7 @@ import { sql } from 'kysely';
 import t from 'tap';
 import { createEnvironment } from '../src/control/environments.ts';
 import { createQueue } from '../src/create-queue.ts';
+import { type Database, within } from '../src/db/connect.ts';
 import { only } from '../src/queue/errors.ts';
 import { testDatabase } from './support/harness.ts';
 
@@ -28,4 +29,33 @@ t.test('what workers call is planned a few times, and then runs as it is', async
   for (const { text, anew, settled } of plans) {
     t.ok(anew <= PLANNED_ANEW_MAX, `${anew} times anew, ${settled} times as it was: ${text.slice(0, 80)}`);
   }
+});
+
+/** Whole readings of the items' table, by what its connection has not yet reported. */
+const scans = async ({ rows, schema }: Database): Promise<number> => {
+  const [row] = await rows(sql<{ scans: number }>`
+    select coalesce(seq_scan, 0)::integer as scans from pg_stat_xact_user_tables
+    where schemaname = ${schema} and relname = 'work_items'`);
+  return row?.scans ?? 0;
+};
+
+t.test('what workers call finds its rows by index, also where it was planned on an empty table', async (t) => {
+  const plain = await testDatabase(t, 'postgres', { poolConnectionsMax: 1 });
+  const { id: environmentId } = await createEnvironment(plain, { name: 'indexed', type: 'self_hosted' });
+  // In one transaction no statistics are gathered in between: the plans stay those of the empty table.
+  const scanned = await plain.transaction(async (transaction) => {
+    const database = within(plain, transaction);
+    const queue = createQueue({ database });
+    const before = await scans(database);
+    for (let n = 0; n < CALLS; n++) {
+      await queue.enqueue({ environmentId, sessionId: `${n}`, requestId: `${n}` });
+      const id = (await queue.poll({ environmentId }))?.item.id ?? '';
+      only(await queue.ack([{ environmentId, id }]));
+      only(await queue.heartbeat([{ environmentId, id, expectedLastHeartbeat: 'NO_HEARTBEAT', isRetry: false }]));
+      only(await queue.stop([{ environmentId, id, force: true, reason: 'worker' }]));
+    }
+    await queue.close();
+    return (await scans(database)) - before;
+  });
+  t.equal(scanned, 0);
 });

@@ -4,12 +4,29 @@ import { type RawBuilder, sql } from 'kysely';
 export const rfc3339 = (instant: RawBuilder<unknown>): RawBuilder<string> =>
   sql`to_char(${instant} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
 
+type Column<Row> = readonly [type: 'text' | 'integer' | 'smallint' | 'boolean', value: (row: Row) => unknown];
+
+/** Up to so many rows the planner is not told how many. */
+const FEW_MAX = 16;
+
 /**
- * An array whose length the planner does not see. Seeing it, Postgres would plan each call anew for its length, and for these
- * statements planning costs as much as running.
+ * The rows that a call brings, for a `from`: called `t`, with the columns named, numbered from 1 by `slot`. How many a few are is
+ * kept from the planner. Seeing it, Postgres would plan each call anew, which costs as much as running it; guessing ten, it would
+ * read a small table whole, and go on so when it has grown. As it is, it settles on the plan for one: by index. Many are
+ * worth a plan of their own.
  */
-export const array = (values: readonly unknown[], type: 'text' | 'integer' | 'boolean'): RawBuilder<unknown> =>
-  sql`(select ${values}::${sql.raw(type)}[])`;
+export function given<Row>(rows: readonly Row[], columns: Readonly<Record<string, Column<Row>>>): RawBuilder<unknown> {
+  const isFew = rows.length <= FEW_MAX;
+  const names = Object.keys(columns).map((name) => sql.id(name));
+  const arrays = Object.values(columns).map(([type, value]) => {
+    const array = sql`${rows.map((row) => value(row) ?? null)}::${sql.raw(type)}[]`;
+    return isFew ? sql`(select ${array})` : array;
+  });
+  return sql`(
+        select ${sql.join(names.map((name) => sql`u.${name}`))}, u.slot
+        from unnest(${sql.join(arrays)}) with ordinality as u(${sql.join(names)}, slot) ${isFew ? sql`limit ${rows.length}` : sql``}
+      ) t`;
+}
 
 /** The tables by their full names, so that no statement depends on a search path (design §4). */
 export function tableNames(schema: string) {

@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
-import { array } from '../db/sql.ts';
+import { given } from '../db/sql.ts';
 import type { QueueError } from './errors.ts';
 import { type ItemRow, itemAnswer, itemSource, toWorkItem, type WorkItem, type WorkRef } from './items.ts';
 import { type HELD, type Locking, lockClause, type Missing, missing, missingColumns } from './sets.ts';
@@ -21,14 +21,10 @@ export async function ack(
   const rows = await database.rows(sql<Missing & { id: string | null } & Omit<ItemRow, 'id'>>`
     with wanted as materialized (
       select t.environment_id, t.id, t.slot
-      from unnest(${array(
-        requests.map((r) => r.environmentId),
-        'text',
-      )}, ${array(
-        requests.map((r) => r.id),
-        'text',
-      )}
-      ) with ordinality as t(environment_id, id, slot)
+      from ${given(requests, {
+        environment_id: ['text', (r) => r.environmentId],
+        id: ['text', (r) => r.id],
+      })}
     ), current as materialized (
       select ${itemSource('w')}, coalesce(e.startup_lease_seconds, ${startupLeaseSeconds}::integer) as lease_seconds
       from ${workItems} w join wanted on wanted.id = w.id and wanted.environment_id = w.environment_id

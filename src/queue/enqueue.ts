@@ -2,17 +2,9 @@ import { type RawBuilder, sql } from 'kysely';
 import { type CallerTransaction, type Database, within } from '../db/connect.ts';
 import { isDeadlock, isForeignKeyViolation, isUniqueViolation } from '../db/failures.ts';
 import { checkEnqueue } from './check-enqueue.ts';
+import { type EnqueueRow, enqueueStatement } from './enqueue-statement.ts';
 import { environmentNotFound, QueueError } from './errors.ts';
-import { mintId } from './ids.ts';
-import {
-  type ItemRow,
-  itemAnswer,
-  itemSource,
-  type TraceContext,
-  toWorkItem,
-  type WorkItem,
-  type WorkKind,
-} from './items.ts';
+import { type ItemRow, type TraceContext, toWorkItem, type WorkItem, type WorkKind } from './items.ts';
 import { LIMITS } from './limits.ts';
 
 export type EnqueueRequest = {
@@ -56,7 +48,7 @@ export async function enqueue(
   alongside?: RawBuilder<unknown>,
 ): Promise<Enqueued> {
   checkEnqueue(request);
-  const [enqueued] = await run(database, [request], transaction, () => '');
+  const [enqueued] = await run(database, [request], transaction, alongside, () => '');
   if (enqueued === undefined) throw new Error('one request, no answer');
   return enqueued;
 }
@@ -82,7 +74,7 @@ export async function enqueueAll(
     throw new QueueError('invalid_request', `a call takes 1 to ${LIMITS.itemsPerCall} items, not ${requests.length}`);
   }
   for (const [index, request] of requests.entries()) checkEnqueue(request, `items.${index}.`);
-  return run(database, withRepeats(requests), transaction, (index) => `items.${index}.`);
+  return run(database, withRepeats(requests), transaction, alongside, (index) => `items.${index}.`);
 }
 
 /**
@@ -112,6 +104,7 @@ async function run(
   given: Database,
   requests: readonly EnqueueRequest[],
   transaction: CallerTransaction | undefined,
+  alongside: RawBuilder<unknown> | undefined,
   where: (index: number) => string,
 ): Promise<Enqueued[]> {
   const database = transaction === undefined ? given : within(given, transaction);
@@ -120,7 +113,11 @@ async function run(
   const isWhole = requests.length > 1 || requests.some(({ requestId }) => requestId !== undefined);
   const savepoint = isWhole && database.isTransaction;
   // In a transaction of our own, whoever opened it tells once it is committed (design §5).
-  const statement = enqueueStatement(database, requests, { isWhole, isTold: transaction !== undefined });
+  const statement = enqueueStatement(database, requests, {
+    isWhole,
+    isTold: transaction !== undefined,
+    alongside,
+  });
   let cause: unknown;
 
   for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
@@ -151,15 +148,6 @@ async function run(
   throw new QueueError('unavailable', `a session's slot changed hands ${ATTEMPTS_MAX} times, try again`, { cause });
 }
 
-type Verdict = 'environment_not_found' | 'environment_archived' | 'taken' | 'known' | 'covered' | 'new';
-
-/** Text like all that is answered: the caller's connection may parse booleans, too. */
-type EnqueueRow = Partial<ItemRow> & {
-  readonly verdict: Verdict;
-  readonly created: 'true' | 'false';
-  readonly lane: 'wire' | 'process';
-};
-
 const isItem = (row: EnqueueRow): row is EnqueueRow & ItemRow => typeof row.id === 'string';
 
 /** With one request `where` is empty, and there is no index to tell. */
@@ -189,128 +177,4 @@ function refusalOf(
     default:
       return environmentNotFound(environmentId);
   }
-}
-
-/** What a follow-up's request becomes, when the slot is free again (see follow-up.ts). */
-const FOLLOW_UP = sql`jsonb_build_object('id', o.id, 'priority', o.priority, 'not_before', o.not_before, 'metadata', o.metadata,
-  'input', o.input, 'max_hand_outs', o.max_hand_outs, 'traceparent', o.traceparent, 'tracestate', o.tracestate)`;
-
-function enqueueStatement(
-  { names, channel }: Database,
-  requests: readonly EnqueueRequest[],
-  { isWhole, isTold }: { isWhole: boolean; isTold: boolean },
-): RawBuilder<EnqueueRow> {
-  const { environments, workItems, workInputs, requestIds } = names;
-  const each = (field: (request: EnqueueRequest) => unknown) => requests.map((request) => field(request) ?? null);
-  // What no request asks for is not part of the statement: it would cost as much as the rest.
-  const [hasFollowUp, hasInput, hasRequestId] = [
-    requests.some(({ followUp }) => followUp),
-    requests.some(({ input }) => input !== undefined),
-    requests.some(({ requestId }) => requestId !== undefined),
-  ];
-  return sql`
-    with wanted as materialized (
-      select t.environment_id, t.session_id, t.kind, t.priority, t.not_before::timestamptz as not_before,
-        t.metadata::jsonb as metadata, t.input, t.max_hand_outs, t.request_id, t.follow_up, t.traceparent, t.tracestate, t.id, t.slot
-      from unnest(${each((r) => r.environmentId)}::text[], ${each((r) => r.sessionId)}::text[],
-        ${each((r) => r.kind ?? 'tool_exec')}::text[], ${each((r) => r.priority ?? 0)}::smallint[],
-        ${each((r) => r.notBefore)}::text[], ${each((r) => JSON.stringify(r.metadata ?? {}))}::text[],
-        ${each((r) => (r.input === undefined ? null : JSON.stringify(r.input)))}::text[],
-        ${each((r) => r.maxHandOuts)}::integer[], ${each((r) => r.requestId)}::text[],
-        ${each((r) => r.followUp ?? false)}::boolean[], ${each((r) => r.traceContext?.traceparent)}::text[],
-        ${each((r) => r.traceContext?.tracestate)}::text[], ${each(() => mintId('work'))}::text[]
-      ) with ordinality as t(environment_id, session_id, kind, priority, not_before, metadata, input, max_hand_outs, request_id,
-        follow_up, traceparent, tracestate, id, slot)
-    ), ${
-      hasRequestId
-        ? sql`known as materialized (
-      select q.slot, w.seq, w.session_id = q.session_id and w.kind = q.kind as agrees
-      from wanted q join ${requestIds} r on r.environment_id = q.environment_id and r.request_id = q.request_id
-        join ${workItems} w on w.seq = r.item_seq
-    )`
-        : sql`known as (select null::bigint as slot, null::bigint as seq, null::boolean as agrees where false)`
-    }, covering as materialized (
-      select ${itemSource('w')}, w.lane from (
-        select distinct q.environment_id, q.session_id, q.kind from wanted q
-        where q.slot not in (select k.slot from known k)
-      ) s join ${workItems} w on w.environment_id = s.environment_id and w.session_id = s.session_id and w.kind = s.kind
-      where w.state in ('queued', 'starting', 'active')
-      ${hasFollowUp ? sql`order by w.seq for no key update of w` : sql``}
-    ), judged as materialized (
-      select q.slot, coalesce(k.seq, c.seq) as seq,
-        case when q.kind = 'tool_exec' and e.type = 'self_hosted' then 'wire' else 'process' end as lane,
-        case when e.id is null then 'environment_not_found'
-          when k.agrees then 'known'
-          when k.slot is not null then 'taken'
-          when e.archived_at is not null and (c.seq is null or q.follow_up) then 'environment_archived'
-          when c.seq is not null then 'covered'
-          else 'new' end as verdict
-      from wanted q left join ${environments} e on e.id = q.environment_id left join known k on k.slot = q.slot
-        left join covering c on k.slot is null
-          and c.environment_id = q.environment_id and c.session_id = q.session_id and c.kind = q.kind
-    ), open as materialized (
-      select q.*, j.seq, j.lane, j.verdict,
-        row_number() over (partition by q.environment_id, q.session_id, q.kind order by q.slot) as turn
-      from wanted q join judged j on j.slot = q.slot
-      where j.verdict in ('covered', 'new')
-        and not exists (select from judged b where b.verdict not in ('known', 'covered', 'new'))
-    ), ${
-      hasFollowUp
-        ? sql`follow as materialized (
-      select distinct on (o.environment_id, o.session_id, o.kind) o.environment_id, o.session_id, o.kind, o.seq,
-        ${FOLLOW_UP} as follow_up
-      from open o where o.follow_up and (o.verdict = 'covered' or o.turn > 1)
-      order by o.environment_id, o.session_id, o.kind, o.slot
-    ), `
-        : sql``
-    }created as (
-      insert into ${workItems} (id, environment_id, session_id, kind, lane, state, priority, not_before, metadata, max_hand_outs,
-        follow_up, traceparent, tracestate, created_at)
-      select o.id, o.environment_id, o.session_id, o.kind, o.lane, 'queued', o.priority, o.not_before, o.metadata,
-        o.max_hand_outs, ${hasFollowUp ? sql`f.follow_up` : sql`null`}, o.traceparent, o.tracestate, clock_timestamp()
-      from open o ${
-        hasFollowUp
-          ? sql`left join follow f
-        on f.environment_id = o.environment_id and f.session_id = o.session_id and f.kind = o.kind`
-          : sql``
-      }
-      where o.verdict = 'new' and o.turn = 1
-      order by ${requests.length > 1 ? sql`o.environment_id, o.session_id, o.kind` : sql`o.slot`}
-      ${isWhole ? sql`` : sql`on conflict (environment_id, session_id, kind) where state in ('queued', 'starting', 'active') do nothing`}
-      returning ${itemSource('work_items')}, lane
-    ), ${
-      hasInput
-        ? sql`inputs as (
-      insert into ${workInputs} (item_seq, input)
-      select c.seq, o.input from created c join open o on o.id = c.id where o.input is not null
-    ), `
-        : sql``
-    }${
-      hasFollowUp
-        ? sql`followed as (
-      update ${workItems} w set follow_up = f.follow_up from follow f where w.seq = f.seq and w.follow_up is null
-    ), `
-        : sql``
-    }${
-      hasRequestId
-        ? sql`remembered as (
-      insert into ${requestIds} (environment_id, request_id, item_seq)
-      select distinct on (o.environment_id, o.request_id) o.environment_id, o.request_id, coalesce(o.seq, c.seq)
-      from open o left join created c
-        on c.environment_id = o.environment_id and c.session_id = o.session_id and c.kind = o.kind
-      where o.request_id is not null
-      order by o.environment_id, o.request_id
-    )
-    select j.verdict, (j.verdict = 'new' and o.turn = 1)::text as created, a.lane, ${itemAnswer('a')},
-      ${isTold ? sql`(select count(pg_notify(${channel}, n.environment_id)) from created n where n.lane = 'wire')::text` : sql`null`} as told
-    from judged j left join open o on o.slot = j.slot join wanted q on q.slot = j.slot
-      left join lateral (
-        select ${itemSource('c')}, c.lane from created c where j.verdict = 'new'
-          and c.environment_id = q.environment_id and c.session_id = q.session_id and c.kind = q.kind
-        union all
-        select ${itemSource('c')}, c.lane from covering c where j.verdict = 'covered' and c.seq = j.seq
-        union all
-        select ${itemSource('w')}, w.lane from ${workItems} w where j.verdict = 'known' and w.seq = j.seq
-      ) a on true
-    order by j.slot`;
 }

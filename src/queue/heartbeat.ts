@@ -1,6 +1,6 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
-import { array, rfc3339 } from '../db/sql.ts';
+import { given, rfc3339 } from '../db/sql.ts';
 import { QueueError } from './errors.ts';
 import type { WorkRef, WorkState } from './items.ts';
 import { type HELD, type Locking, lockClause, type Missing, missing, missingColumns } from './sets.ts';
@@ -47,25 +47,13 @@ export async function heartbeat(
   const rows = await database.rows(sql<Row>`
     with wanted as materialized (
       select t.environment_id, t.id, t.expected, t.desired, t.is_retry, t.slot
-      from unnest(${array(
-        requests.map((r) => r.environmentId),
-        'text',
-      )}, ${array(
-        requests.map((r) => r.id),
-        'text',
-      )},
-        ${array(
-          requests.map((r) => r.expectedLastHeartbeat),
-          'text',
-        )}, ${array(
-          requests.map((r) => r.desiredTtlSeconds),
-          'integer',
-        )},
-        ${array(
-          requests.map((r) => r.isRetry),
-          'boolean',
-        )}
-      ) with ordinality as t(environment_id, id, expected, desired, is_retry, slot)
+      from ${given(requests, {
+        environment_id: ['text', (r) => r.environmentId],
+        id: ['text', (r) => r.id],
+        expected: ['text', (r) => r.expectedLastHeartbeat],
+        desired: ['integer', (r) => r.desiredTtlSeconds],
+        is_retry: ['boolean', (r) => r.isRetry],
+      })}
     ), current as materialized (
       select w.seq, w.id, w.environment_id, w.state, w.last_heartbeat, ${ttlSeconds(sql`wanted.desired`)} as ttl_seconds,
         coalesce(w.lease_ttl_seconds, ${ttlSeconds(sql`null::integer`)}) as lease_ttl_seconds,

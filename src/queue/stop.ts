@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
-import { array } from '../db/sql.ts';
+import { given } from '../db/sql.ts';
 import { QueueError } from './errors.ts';
 import { successors } from './follow-up.ts';
 import type { WorkRef, WorkState } from './items.ts';
@@ -32,21 +32,12 @@ export async function stop(
   const rows = await database.rows(sql<Row>`
     with wanted as materialized (
       select t.environment_id, t.id, t.force, t.reason, t.slot
-      from unnest(${array(
-        requests.map((r) => r.environmentId),
-        'text',
-      )}, ${array(
-        requests.map((r) => r.id),
-        'text',
-      )},
-        ${array(
-          requests.map((r) => r.force),
-          'boolean',
-        )}, ${array(
-          requests.map((r) => r.reason),
-          'text',
-        )}
-      ) with ordinality as t(environment_id, id, force, reason, slot)
+      from ${given(requests, {
+        environment_id: ['text', (r) => r.environmentId],
+        id: ['text', (r) => r.id],
+        force: ['boolean', (r) => r.force],
+        reason: ['text', (r) => r.reason],
+      })}
     ), current as materialized (
       select w.seq, w.id, w.environment_id, w.session_id, w.kind, w.lane, w.state, w.follow_up, wanted.reason,
         case

@@ -1,0 +1,152 @@
+import { type RawBuilder, sql } from 'kysely';
+import type { Database } from '../db/connect.ts';
+import { given, type TableNames } from '../db/sql.ts';
+import type { EnqueueRequest } from './enqueue.ts';
+import { mintId } from './ids.ts';
+import { type ItemRow, itemAnswer, itemSource } from './items.ts';
+
+export type Verdict = 'environment_not_found' | 'environment_archived' | 'taken' | 'known' | 'covered' | 'new';
+
+/** Text like all that is answered: the caller's connection may parse booleans, too. */
+export type EnqueueRow = Partial<ItemRow> & {
+  readonly verdict: Verdict;
+  readonly created: 'true' | 'false';
+  readonly lane: 'wire' | 'process';
+};
+
+export type EnqueueOptions = {
+  /** All or nothing: a lost race is a unique violation. Otherwise it is answered without an item, and nothing is written. */
+  readonly isWhole: boolean;
+  /** The notification is part of the statement. */
+  readonly isTold: boolean;
+  /** An insert of the caller's that becomes part of the statement, and may select from `answer`. */
+  readonly alongside: RawBuilder<unknown> | undefined;
+};
+
+/**
+ * The one statement of an enqueue: judges each request, writes only when none is refused, and answers a row a request. What no
+ * request asks for is not part of it: it would cost as much as the rest.
+ */
+export function enqueueStatement(
+  { names, channel }: Database,
+  requests: readonly EnqueueRequest[],
+  { isWhole, isTold, alongside }: EnqueueOptions,
+): RawBuilder<EnqueueRow> {
+  const { environments, workItems } = names;
+  const hasFollowUp = requests.some(({ followUp }) => followUp);
+  const hasInput = requests.some(({ input }) => input !== undefined);
+  const hasRequestId = requests.some(({ requestId }) => requestId !== undefined);
+  return sql`
+    with ${wanted(requests)}, ${hasRequestId ? known(names) : noneKnown}, covering as materialized (
+      select ${itemSource('w')}, w.lane from (
+        select distinct q.environment_id, q.session_id, q.kind from wanted q
+        where q.slot not in (select k.slot from known k)
+      ) s join ${workItems} w on w.environment_id = s.environment_id and w.session_id = s.session_id and w.kind = s.kind
+      where w.state in ('queued', 'starting', 'active')
+      ${hasFollowUp ? sql`order by w.seq for no key update of w` : sql``}
+    ), judged as materialized (
+      select q.slot, coalesce(k.seq, c.seq) as seq,
+        case when q.kind = 'tool_exec' and e.type = 'self_hosted' then 'wire' else 'process' end as lane,
+        case when e.id is null then 'environment_not_found'
+          when k.agrees then 'known'
+          when k.slot is not null then 'taken'
+          when e.archived_at is not null and (c.seq is null or q.follow_up) then 'environment_archived'
+          when c.seq is not null then 'covered'
+          else 'new' end as verdict
+      from wanted q left join ${environments} e on e.id = q.environment_id left join known k on k.slot = q.slot
+        left join covering c on k.slot is null
+          and c.environment_id = q.environment_id and c.session_id = q.session_id and c.kind = q.kind
+    ), open as materialized (
+      select q.*, j.seq, j.lane, j.verdict,
+        row_number() over (partition by q.environment_id, q.session_id, q.kind order by q.slot) as turn
+      from wanted q join judged j on j.slot = q.slot
+      where j.verdict in ('covered', 'new')
+        and not exists (select from judged b where b.verdict not in ('known', 'covered', 'new'))
+    ), ${hasFollowUp ? follow : noneFollows}, created as (
+      insert into ${workItems} (id, environment_id, session_id, kind, lane, state, priority, not_before, metadata, max_hand_outs,
+        follow_up, traceparent, tracestate, created_at)
+      select o.id, o.environment_id, o.session_id, o.kind, o.lane, 'queued', o.priority, o.not_before, o.metadata,
+        o.max_hand_outs, f.follow_up, o.traceparent, o.tracestate, clock_timestamp()
+      from open o left join follow f
+        on f.environment_id = o.environment_id and f.session_id = o.session_id and f.kind = o.kind
+      where o.verdict = 'new' and o.turn = 1
+      order by ${requests.length > 1 ? sql`o.environment_id, o.session_id, o.kind` : sql`o.slot`}
+      ${isWhole ? sql`` : sql`on conflict (environment_id, session_id, kind) where state in ('queued', 'starting', 'active') do nothing`}
+      returning ${itemSource('work_items')}, lane
+    )${hasInput ? inputs(names) : sql``}${hasFollowUp ? followed(names) : sql``}${hasRequestId ? remembered(names) : sql``},
+    answer as materialized (
+      select j.slot, j.verdict, j.verdict = 'new' and o.turn = 1 as created, a.lane, ${itemSource('a')}
+      from judged j left join open o on o.slot = j.slot join wanted q on q.slot = j.slot
+        left join lateral (
+          select ${itemSource('c')}, c.lane from created c where j.verdict = 'new'
+            and c.environment_id = q.environment_id and c.session_id = q.session_id and c.kind = q.kind
+          union all
+          select ${itemSource('c')}, c.lane from covering c where j.verdict = 'covered' and c.seq = j.seq
+          union all
+          select ${itemSource('w')}, w.lane from ${workItems} w where j.verdict = 'known' and w.seq = j.seq
+        ) a on not exists (select from judged b where b.verdict not in ('known', 'covered', 'new'))
+    )${alongside === undefined ? sql`` : sql`, alongside as (${alongside})`}
+    select n.verdict, n.created::text as created, n.lane, ${itemAnswer('n')},
+      ${isTold ? sql`(select count(pg_notify(${channel}, c.environment_id)) from created c where c.lane = 'wire')::text` : sql`null`} as told
+    from answer n order by n.slot`;
+}
+
+const wanted = (requests: readonly EnqueueRequest[]) => sql`wanted as materialized (
+      select t.environment_id, t.session_id, t.kind, t.priority, t.not_before::timestamptz as not_before,
+        t.metadata::jsonb as metadata, t.input, t.max_hand_outs, t.request_id, t.follow_up, t.traceparent, t.tracestate, t.id, t.slot
+      from ${given(requests, {
+        environment_id: ['text', (r) => r.environmentId],
+        session_id: ['text', (r) => r.sessionId],
+        kind: ['text', (r) => r.kind ?? 'tool_exec'],
+        priority: ['smallint', (r) => r.priority ?? 0],
+        not_before: ['text', (r) => r.notBefore],
+        metadata: ['text', (r) => JSON.stringify(r.metadata ?? {})],
+        input: ['text', (r) => (r.input === undefined ? null : JSON.stringify(r.input))],
+        max_hand_outs: ['integer', (r) => r.maxHandOuts],
+        request_id: ['text', (r) => r.requestId],
+        follow_up: ['boolean', (r) => r.followUp ?? false],
+        traceparent: ['text', (r) => r.traceContext?.traceparent],
+        tracestate: ['text', (r) => r.traceContext?.tracestate],
+        id: ['text', () => mintId('work')],
+      })}
+    )`;
+
+/** What is remembered under the request ids, and whether it is the same work. */
+const known = ({ requestIds, workItems }: TableNames) => sql`known as materialized (
+      select q.slot, w.seq, w.session_id = q.session_id and w.kind = q.kind as agrees
+      from wanted q join ${requestIds} r on r.environment_id = q.environment_id and r.request_id = q.request_id
+        join ${workItems} w on w.seq = r.item_seq
+    )`;
+
+const noneKnown = sql`known as (select null::bigint as slot, null::bigint as seq, null::boolean as agrees where false)`;
+
+/** The first follow-up of each slot: of a covering item any, of a new one only a later request's (see follow-up.ts). */
+const follow = sql`follow as materialized (
+      select distinct on (o.environment_id, o.session_id, o.kind) o.environment_id, o.session_id, o.kind, o.seq,
+        jsonb_build_object('id', o.id, 'priority', o.priority, 'not_before', o.not_before, 'metadata', o.metadata, 'input', o.input,
+          'max_hand_outs', o.max_hand_outs, 'traceparent', o.traceparent, 'tracestate', o.tracestate) as follow_up
+      from open o where o.follow_up and (o.verdict = 'covered' or o.turn > 1)
+      order by o.environment_id, o.session_id, o.kind, o.slot
+    )`;
+
+const noneFollows = sql`follow as (
+      select null::text as environment_id, null::text as session_id, null::text as kind, null::jsonb as follow_up where false
+    )`;
+
+const inputs = ({ workInputs }: TableNames) => sql`, inputs as (
+      insert into ${workInputs} (item_seq, input)
+      select c.seq, o.input from created c join open o on o.id = c.id where o.input is not null
+    )`;
+
+const followed = ({ workItems }: TableNames) => sql`, followed as (
+      update ${workItems} w set follow_up = f.follow_up from follow f where w.seq = f.seq and w.follow_up is null
+    )`;
+
+const remembered = ({ requestIds }: TableNames) => sql`, remembered as (
+      insert into ${requestIds} (environment_id, request_id, item_seq)
+      select distinct on (o.environment_id, o.request_id) o.environment_id, o.request_id, coalesce(o.seq, c.seq)
+      from open o left join created c
+        on c.environment_id = o.environment_id and c.session_id = o.session_id and c.kind = o.kind
+      where o.request_id is not null
+      order by o.environment_id, o.request_id
+    )`;
