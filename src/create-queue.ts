@@ -61,10 +61,13 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
   const settings: QueueSettings = { ...DEFAULT_SETTINGS, ...overrides };
   const origin = mintId('req');
   const handOuts = createHandOuts({
-    look: (environmentId, minQueuedAgeMs, takers) =>
-      poll(database, environmentId, takers, { ...settings, minQueuedAgeMs }),
-    putBack: async ({ item, sessionsToken }) => {
-      if (await putBack(database, sessionsToken, true)) notifier.tell(item.environmentId);
+    async look(environmentId, minQueuedAgeMs, takers) {
+      const found = await poll(database, environmentId, takers, { ...settings, minQueuedAgeMs });
+      if (found.isFollowed) wake(environmentId);
+      return found;
+    },
+    async putBack({ item, sessionsToken }) {
+      if (await putBack(database, sessionsToken, true)) wake(item.environmentId);
     },
   });
   const sightings = createSightings({ record: (seen) => recordSightings(database, seen) });

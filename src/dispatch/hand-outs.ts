@@ -10,10 +10,12 @@ export type TakeRequest = Taker & {
   readonly signal?: AbortSignal | undefined;
 };
 
+type Found = Pick<Look, 'handOuts' | 'setAside'>;
+
 export type HandOutsOptions = {
   /** One look at the database for a line of takers. */
-  look(environmentId: string, minQueuedAgeMs: number, takers: readonly Taker[]): Promise<Look>;
-  /** Undoes a hand-out that reached nobody. */
+  look(environmentId: string, minQueuedAgeMs: number, takers: readonly Taker[]): Promise<Found>;
+  /** Undoes a hand-out that reached nobody, and wakes the environment's lines. */
   putBack(handOut: HandOut): Promise<void>;
   takersPerLookMax?: number;
 };
@@ -93,7 +95,7 @@ export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LO
     const takers = [...line.waiters.values().take(takersPerLookMax)];
     const before = [...line.fresh];
     for (const waiter of takers) waiter.inLook = true;
-    let found: Look;
+    let found: Found;
     try {
       found = await look(
         line.environmentId,

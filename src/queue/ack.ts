@@ -35,7 +35,7 @@ export async function ack(
       update ${workItems} w
       set state = 'starting', acknowledged_at = clock_timestamp(),
         lease_expires_at = clock_timestamp() + c.lease_seconds * interval '1 second',
-        handed_out_at = coalesce(w.handed_out_at, clock_timestamp()), hand_out_count = greatest(w.hand_out_count, 1)
+        handed_out_at = coalesce(w.handed_out_at, clock_timestamp()), hand_out_count = w.hand_out_count + case when w.handed_out_at is null then 1 else 0 end
       from current c where w.seq = c.seq and c.state = 'queued'
       returning ${itemSource('w')}
     ), answer as (

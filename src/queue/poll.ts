@@ -17,6 +17,8 @@ export type Look = {
   readonly handOuts: readonly (HandOut | null)[];
   /** Items that were stopped as exhausted in place of being handed out: look again before saying that there is nothing. */
   readonly setAside: number;
+  /** An item that was stopped so had a follow-up: it is for all who wait, also elsewhere. */
+  readonly isFollowed: boolean;
 };
 
 export type LookOptions = Pick<QueueSettings, 'reclaimOlderThanMs' | 'maxHandOuts'> & {
@@ -47,7 +49,9 @@ export async function poll(
       : sql`and w.created_at <= clock_timestamp() - ${minQueuedAgeMs} * interval '1 millisecond'`;
   const isSpent = sql`coalesce(w.hand_out_count
     >= coalesce(w.max_hand_outs, (select p.max_hand_outs from place p), ${maxHandOuts}::integer), false) as is_spent`;
-  const rows = await database.rows(sql<{ found: boolean; setAside: number; slot: number | null } & ItemRow>`
+  const rows = await database.rows(sql<
+    { found: boolean; setAside: number; isFollowed: boolean; slot: number | null } & ItemRow
+  >`
     with place as materialized (
       select e.paused_at is not null as is_paused, e.max_hand_outs, e.reclaim_older_than_ms
       from ${environments} e where e.id = ${environmentId}
@@ -63,7 +67,8 @@ export async function poll(
       order by w.seq limit ${sql.lit(FINALISED_PER_POLL_MAX)} for update skip locked
     ), finalised as (
       update ${workItems} w
-      set state = 'stopped', stopped_at = clock_timestamp(), stop_reason = 'abandoned', lease_expires_at = null
+      set state = 'stopped', stopped_at = clock_timestamp(), stop_reason = 'abandoned',
+        lapsed_at = coalesce(w.lease_expires_at, w.lapsed_at), lease_expires_at = null
       from abandoned a where w.seq = a.seq
     ), free as materialized (
       select w.seq, w.id, w.priority, w.worker_id, w.sessions_token_hash, w.handed_out_at,
@@ -128,6 +133,7 @@ export async function poll(
       returning ${itemSource('w')}, t.slot
     )
     select exists (select from place) as found, (select count(*) from exhausted)::integer as "setAside",
+      exists (select from successor) as "isFollowed",
       h.slot::integer as slot, ${itemAnswer('h')}
     from (select 1) one left join handed_out h on true`);
 
@@ -140,7 +146,8 @@ export async function poll(
       sessionsToken: sessionsToken(row.id, secrets[row.slot - 1] ?? ''),
     };
   }
-  return { handOuts: found, setAside: rows[0].setAside };
+  const { setAside, isFollowed } = rows[0];
+  return { handOuts: found, setAside, isFollowed };
 }
 
 /** The token names its work id, so that checking it needs no index of hashes: a primary key finds the row. */

@@ -30,6 +30,7 @@ export async function sweep(database: Database, { maxHandOuts }: Pick<QueueSetti
     finalised: number;
     requeued: number;
     setAside: number;
+    most: number;
     environments: string | null;
   }>`
     with turn as materialized (
@@ -41,7 +42,8 @@ export async function sweep(database: Database, { maxHandOuts }: Pick<QueueSetti
       order by w.seq limit ${sql.lit(ROWS_PER_STATEMENT_MAX)} for update of w skip locked
     ), finalised as (
       update ${workItems} w
-      set state = 'stopped', stopped_at = clock_timestamp(), stop_reason = 'abandoned', lease_expires_at = null
+      set state = 'stopped', stopped_at = clock_timestamp(), stop_reason = 'abandoned',
+        lapsed_at = coalesce(w.lease_expires_at, w.lapsed_at), lease_expires_at = null
       from abandoned a where w.seq = a.seq
       returning w.seq
     ), lapsed as materialized (
@@ -74,16 +76,17 @@ export async function sweep(database: Database, { maxHandOuts }: Pick<QueueSetti
     ), ${successors(database.names, 'exhausted')}
     select (select count(*) from finalised)::integer as finalised, (select count(*) from requeued)::integer as requeued,
       (select count(*) from exhausted)::integer as "setAside",
+      greatest((select count(*) from abandoned), (select count(*) from lapsed), (select count(*) from unacked))::integer as most,
       (select json_agg(distinct f.environment_id)::text from (
         select r.environment_id from requeued r union all select s.environment_id from successor s
       ) f) as environments
     from turn`); // read here, or a sweep that finds nothing would not take its turn
-  const { finalised = 0, requeued = 0, setAside = 0 } = row ?? {};
+  const { finalised = 0, requeued = 0, setAside = 0, most = 0 } = row ?? {};
   return {
     finalised,
     requeued,
     setAside,
     environmentIds: row?.environments == null ? [] : JSON.parse(row.environments),
-    more: Math.max(finalised, requeued, setAside) >= ROWS_PER_STATEMENT_MAX,
+    more: most >= ROWS_PER_STATEMENT_MAX,
   };
 }

@@ -23,7 +23,7 @@ export const JUSTIFIED: readonly Justified[] = [
     reason: 'finds by its index the one row that the hash of 256 random bits names already',
   },
   {
-    file: 'src/queue/sweep.ts',
+    file: 'src/queue/prune.ts',
     cte: 'finished',
     text: "w.state = 'stopped'",
     reason: 'names the partial index: a row has a stopped_at when it is stopped, and only then',
