@@ -232,7 +232,7 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
       return stats(database, environmentId);
     },
 
-    /** The same figures of every self_hosted environment, in one statement. */
+    /** The same figures of every self_hosted environment, and what is set aside there, in one statement. */
     async allStats() {
       await sightings.flush();
       return allStats(database);

@@ -63,13 +63,14 @@ export type { Refusal } from './queue/refusals.ts';
 export { requestIdOf } from './queue/request-id.ts';
 export { requeueSetAside } from './queue/requeue.ts';
 export { DEFAULT_SETTINGS, type QueueSettings } from './queue/settings.ts';
-export type { QueueStats } from './queue/stats.ts';
+export type { QueueGauges, QueueStats } from './queue/stats.ts';
 export type { Stopped, StopRequest } from './queue/stop.ts';
 export type { Worker } from './queue/workers.ts';
 export {
   ATTRIBUTE_ENVIRONMENT_ID,
   GAUGE_DEPTH,
   GAUGE_PENDING,
+  GAUGE_SET_ASIDE,
   GAUGE_WORKERS_POLLING,
   registerGauges,
 } from './telemetry/gauges.ts';

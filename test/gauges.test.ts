@@ -1,4 +1,5 @@
 import { AggregationTemporality, MeterProvider, MetricReader } from '@opentelemetry/sdk-metrics';
+import { sql } from 'kysely';
 import t from 'tap';
 import { createEnvironment } from '../src/control/environments.ts';
 import { createQueue } from '../src/create-queue.ts';
@@ -7,12 +8,13 @@ import {
   ATTRIBUTE_ENVIRONMENT_ID,
   GAUGE_DEPTH,
   GAUGE_PENDING,
+  GAUGE_SET_ASIDE,
   GAUGE_WORKERS_POLLING,
   registerGauges,
 } from '../src/telemetry/gauges.ts';
 import { ENGINES, type Engine, lapse, testDatabase } from './support/harness.ts';
 
-const NAMES = ['queue.depth', 'queue.pending', 'queue.workers_polling'];
+const NAMES = ['queue.depth', 'queue.pending', 'queue.set_aside', 'queue.workers_polling'];
 
 class Reader extends MetricReader {
   constructor() {
@@ -63,16 +65,27 @@ async function setUp(t: Parameters<typeof testDatabase>[0], engine: Engine = 'po
 
 type SetUp = Awaited<ReturnType<typeof setUp>>;
 
-/** What the gauges have to say, told by stats. */
-async function saidByStats(queue: SetUp['queue'], environments: string[]): Promise<unknown> {
+const point = (environmentId: string) => JSON.stringify({ 'environment.id': environmentId });
+
+/** What the gauges have to say, told by stats; what is set aside stats does not tell. */
+async function saidByStats(
+  queue: SetUp['queue'],
+  environments: string[],
+  setAside: Record<string, number> = {},
+): Promise<unknown> {
   const all = await Promise.all(environments.map((id) => queue.stats(id)));
   const by = (field: 'depth' | 'pending' | 'workersPolling') =>
-    Object.fromEntries(all.map((stats) => [JSON.stringify({ 'environment.id': stats.environmentId }), stats[field]]));
-  return Object.fromEntries([by('depth'), by('pending'), by('workersPolling')].map((points, i) => [NAMES[i], points]));
+    Object.fromEntries(all.map((stats) => [point(stats.environmentId), stats[field]]));
+  return {
+    'queue.depth': by('depth'),
+    'queue.pending': by('pending'),
+    'queue.set_aside': Object.fromEntries(environments.map((id) => [point(id), setAside[id] ?? 0])),
+    'queue.workers_polling': by('workersPolling'),
+  };
 }
 
 t.test('the names are constants', async (t) => {
-  t.strictSame([GAUGE_DEPTH, GAUGE_PENDING, GAUGE_WORKERS_POLLING], NAMES);
+  t.strictSame([GAUGE_DEPTH, GAUGE_PENDING, GAUGE_SET_ASIDE, GAUGE_WORKERS_POLLING], NAMES);
   t.equal(ATTRIBUTE_ENVIRONMENT_ID, 'environment.id');
 });
 
@@ -92,16 +105,44 @@ for (const engine of ENGINES) {
     await take('worker-3', idle);
 
     const said = await saidByStats(queue, [busy, idle, empty]);
-    const id = (environmentId: string) => JSON.stringify({ 'environment.id': environmentId });
     t.strictSame(said, {
-      'queue.depth': { [id(busy)]: 4, [id(idle)]: 0, [id(empty)]: 0 },
-      'queue.pending': { [id(busy)]: 1, [id(idle)]: 0, [id(empty)]: 0 },
-      'queue.workers_polling': { [id(busy)]: 2, [id(idle)]: 1, [id(empty)]: 0 },
+      'queue.depth': { [point(busy)]: 4, [point(idle)]: 0, [point(empty)]: 0 },
+      'queue.pending': { [point(busy)]: 1, [point(idle)]: 0, [point(empty)]: 0 },
+      'queue.set_aside': { [point(busy)]: 0, [point(idle)]: 0, [point(empty)]: 0 },
+      'queue.workers_polling': { [point(busy)]: 2, [point(idle)]: 1, [point(empty)]: 0 },
     });
     t.strictSame(await reader.read(), said);
 
     await take('worker-4');
     t.strictSame(await reader.read(), await saidByStats(queue, [busy, idle, empty]), 'also a poll of this moment');
+  });
+
+  t.test(`${engine}: what is set aside is counted while it is remembered, and in no stats`, async (t) => {
+    const { database, queue, reader, environment } = await setUp(t, engine);
+    const [ours, other] = [await environment('ours'), await environment('other')];
+    const stopped = async (reason: string, environmentId = ours, kind: 'tool_exec' | 'model_turn' = 'tool_exec') => {
+      const { item } = await queue.enqueue({ environmentId, sessionId: `${reason} ${kind}`, kind });
+      await database.rows(sql`update ${database.names.workItems}
+        set state = 'stopped', stopped_at = clock_timestamp(), stop_reason = ${reason} where id = ${item.id}`);
+      return item.id;
+    };
+    for (const reason of ['worker', 'operator', 'abandoned', 'cancelled', 'failed']) await stopped(reason);
+    const exhausted = await stopped('exhausted');
+    await stopped('failed', ours, 'model_turn');
+    await stopped('failed', other);
+    const { item: spent } = await queue.enqueue({ environmentId: ours, sessionId: 'spent', maxHandOuts: 1 });
+    await queue.poll({ environmentId: ours });
+    await lapse(database, spent.id);
+    t.strictSame(await reader.read(), await saidByStats(queue, [ours, other], { [ours]: 3, [other]: 1 }));
+    t.equal(await queue.poll({ environmentId: ours }), null);
+    t.strictSame(await reader.read(), await saidByStats(queue, [ours, other], { [ours]: 4, [other]: 1 }));
+    await database.rows(sql`update ${database.names.workItems}
+      set stopped_at = clock_timestamp() - interval '8 days' where id = ${exhausted}`);
+    await queue.sweep();
+    t.strictSame(await reader.read(), await saidByStats(queue, [ours, other], { [ours]: 3, [other]: 1 }));
+    t.strictSame(Object.keys(await queue.stats(ours)), [
+      ...['environmentId', 'depth', 'pending', 'oldestQueuedAt', 'workersPolling'],
+    ]);
   });
 }
 

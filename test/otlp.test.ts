@@ -7,7 +7,7 @@ import { freshDatabase, type Listening, request, startMain } from './support/pro
 
 const OPERATOR_KEY = 'operator-key-of-this-process';
 const INTERVAL = { OTEL_METRIC_EXPORT_INTERVAL: '2000' };
-const NAMES = ['queue.depth', 'queue.pending', 'queue.workers_polling'];
+const NAMES = ['queue.depth', 'queue.pending', 'queue.set_aside', 'queue.workers_polling'];
 
 type Tap = Parameters<typeof freshDatabase>[0];
 
@@ -39,13 +39,18 @@ async function endCleanly(t: Tap, { child, ended, log }: Listening): Promise<voi
   );
 }
 
-t.test('the three gauges arrive over OTLP as JSON, once for each environment', async (t) => {
+t.test('the gauges arrive over OTLP as JSON, once for each environment', async (t) => {
   const receiver = await otlpReceiver(t);
   const endpoint = { OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url, OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json' };
   const server = await startBusy(t, { ...endpoint, ...INTERVAL });
   const { busy, empty } = server;
   const points = (inBusy: number) => [`environment.id=${busy}: ${inBusy}`, `environment.id=${empty}: 0`].sort();
-  const expected = { 'queue.depth': points(2), 'queue.pending': points(1), 'queue.workers_polling': points(1) };
+  const expected = {
+    'queue.depth': points(2),
+    'queue.pending': points(1),
+    'queue.workers_polling': points(1),
+    'queue.set_aside': points(0),
+  };
   const last = () => receiver.received.at(-1);
   const arrived = () => JSON.stringify(pointsOf(last()?.body ?? Buffer.from('{"resourceMetrics":[]}')));
   await until('the values to arrive', () => arrived() === JSON.stringify(expected), 20_000);
@@ -72,7 +77,7 @@ t.test('a query that fails is a gap in what is exported, not the values of the c
     t.fail(what),
   );
   t.teardown(() => provider.shutdown());
-  const stats = { environmentId: 'env_1', depth: 2, pending: 1, oldestQueuedAt: null, workersPolling: 3 };
+  const stats = { environmentId: 'env_1', depth: 2, pending: 1, oldestQueuedAt: null, workersPolling: 3, setAside: 0 };
   const answers = [[stats], undefined, [stats]];
   const meter = provider.getMeter('test');
   registerGauges(meter, async () => answers.shift() ?? Promise.reject(new Error('the database is away')));
@@ -92,7 +97,7 @@ t.test('each of 2,500 environments is exported, and an export that fails is told
   );
   t.teardown(() => provider.shutdown());
   const stats = Array.from({ length: 2_500 }, (_, n) => ({
-    ...{ environmentId: `env_${n}`, depth: n, pending: 0, oldestQueuedAt: null, workersPolling: 0 },
+    ...{ environmentId: `env_${n}`, depth: n, pending: 0, oldestQueuedAt: null, workersPolling: 0, setAside: 0 },
   }));
   registerGauges(provider.getMeter('test'), async () => stats);
   await provider.forceFlush();

@@ -18,6 +18,12 @@ export type QueueStats = {
   readonly workersPolling: number;
 };
 
+/** What the gauges observe beside. */
+export type QueueGauges = QueueStats & {
+  /** Stopped as exhausted or failed, and still remembered. */
+  readonly setAside: number;
+};
+
 /** One environment's figures. Refuses: environment_not_found. */
 export async function stats(database: Database, environmentId: string): Promise<QueueStats> {
   const [row] = await database.rows(figures(database, sql`where e.id = ${environmentId}`));
@@ -26,8 +32,11 @@ export async function stats(database: Database, environmentId: string): Promise<
 }
 
 /** The same figures of every self_hosted environment that is not archived, in one statement: what the gauges observe. */
-export const allStats = (database: Database): Promise<QueueStats[]> =>
-  database.rows(figures(database, sql`where e.type = 'self_hosted' and e.archived_at is null`));
+export const allStats = (database: Database): Promise<QueueGauges[]> =>
+  database.rows(sql<QueueGauges>`
+    select f.*, (select count(*) from ${database.names.workItems} w where w.environment_id = f."environmentId"
+      and w.state = 'stopped' and w.stop_reason in ('exhausted', 'failed'))::integer as "setAside"
+    from (${figures(database, sql`where e.type = 'self_hosted' and e.archived_at is null`)}) f`);
 
 /** The statement; its rows are QueueStats. */
 export function figures({ names: { environments, workItems, workerSightings } }: Database, where: RawBuilder<unknown>) {
