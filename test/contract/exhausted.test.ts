@@ -1,0 +1,296 @@
+import { sql } from 'kysely';
+import t from 'tap';
+import { ENGINES, lapse, OPERATOR_KEY, rowOf, testDatabase, testServer } from '../support/harness.ts';
+import { along, itemIn, newPlace, type Place, type RowName, STALE_TOKEN } from '../support/places.ts';
+import { NONE_OWN, settingsOf } from '../support/settings.ts';
+import { gotIt, waitingServer } from '../support/waiting.ts';
+
+/** Past the sweep's patience of 2 s with late heartbeats. */
+const LONG_LAPSED_SECONDS = 3;
+const ACTS = ['the poll that would hand it out', 'the sweep'] as const;
+const SPENT: readonly RowName[] = ['queued, reservation lapsed', 'starting, lease lapsed', 'active, lease lapsed'];
+const LIVE: readonly RowName[] = ['queued, reservation live', 'starting, lease live', 'active, lease live'];
+
+for (const engine of ENGINES) {
+  t.test(engine, async (t) => {
+    const plain = await testDatabase(t, engine);
+    const server = await testServer(t, { database: plain });
+    const capped = async (maxHandOuts: number | null) => {
+      const place = await newPlace(server);
+      const settings = settingsOf(server, place.environment.id);
+      await settings.change({ max_hand_outs: maxHandOuts });
+      return { ...place, ...settings };
+    };
+    const act = async (how: (typeof ACTS)[number], place: Place) =>
+      how === 'the sweep' ? server.queue.sweep() : void (await place.poll());
+    /** Handed out and lapsed, `times` times; answers the ids. */
+    const handOut = async (place: Place, times: number) => {
+      const ids: (string | undefined)[] = [];
+      for (let n = 0; n < times; n++) {
+        const { json } = await place.poll();
+        ids.push(json?.id);
+        if (json !== null) await lapse(plain, json.id, LONG_LAPSED_SECONDS);
+      }
+      return ids;
+    };
+
+    for (const row of SPENT) {
+      for (const how of ACTS) {
+        t.test(`handed out as often as it may be (${row}), an item is stopped by ${how}, and stays so`, async (t) => {
+          const [place, neighbour] = [await capped(1), await capped(null)];
+          const [{ id }, other] = [await itemIn(place, row), await itemIn(neighbour, row)];
+          for (const each of [id, other.id]) await lapse(plain, each, LONG_LAPSED_SECONDS);
+          const before = await rowOf(plain, id);
+          await act(how, place);
+          const after = await rowOf(plain, id);
+          t.strictSame(
+            { ...after, stopped_at: null },
+            {
+              ...before,
+              ...{ state: 'stopped', stop_reason: 'exhausted', lease_expires_at: null, stopped_at: null },
+              lapsed_at: before.lease_expires_at,
+            },
+            'its id and all else are kept',
+          );
+          t.type(after.stopped_at, 'string');
+          t.equal((await place.poll()).text, 'null');
+          await server.queue.sweep();
+          t.strictSame(await rowOf(plain, id), after);
+          t.equal((await rowOf(plain, other.id)).stop_reason, null, 'not the neighbour');
+          const page = await server.call(
+            'GET',
+            `/control/v1/environments/${place.environment.id}/work?reason=exhausted`,
+            {
+              as: OPERATOR_KEY,
+            },
+          );
+          t.match(page.json.data, [{ id, state: 'stopped' }]);
+        });
+      }
+
+      t.test(`the sweep leaves an item (${row}) that lapsed a second ago to late heartbeats`, async (t) => {
+        const place = await capped(1);
+        const { id } = await itemIn(place, row);
+        await lapse(plain, id, 1);
+        const before = await rowOf(plain, id);
+        await server.queue.sweep();
+        t.strictSame(await rowOf(plain, id), before);
+        t.equal((await place.poll()).text, 'null');
+        t.match(await rowOf(plain, id), { stop_reason: 'exhausted' }, 'a poll does not');
+      });
+    }
+
+    for (const row of LIVE) {
+      t.test(`an item whose last lease is live is not set aside (${row})`, async (t) => {
+        const place = await capped(1);
+        const { id } = await itemIn(place, row);
+        const before = await rowOf(plain, id);
+        for (const how of ACTS) await act(how, place);
+        t.strictSame(await rowOf(plain, id), before);
+      });
+    }
+
+    t.test(
+      'an item is handed out as often as it may be, each time under another id; without a cap for ever',
+      async (t) => {
+        for (const cap of [1, 3, null]) {
+          const place = await capped(cap);
+          await place.enqueue();
+          const ids = await handOut(place, 5);
+          t.equal(new Set(ids.filter(Boolean)).size, cap ?? 5);
+          t.strictSame(
+            ids.slice(cap ?? 5),
+            Array.from({ length: 5 - (cap ?? 5) }, () => undefined),
+          );
+        }
+      },
+    );
+
+    t.test("the item's own cap wins over the environment's, that over the process's", async (t) => {
+      const strict = await testServer(t, { database: plain, settings: { maxHandOuts: 2 } });
+      for (const [item, environment, expected] of [
+        [undefined, null, 2],
+        [undefined, 1, 1],
+        [undefined, 3, 3],
+        [1, 3, 1],
+        [3, 1, 3],
+        [4, null, 4],
+      ] as const) {
+        for (const how of ACTS) {
+          const place = await newPlace(strict);
+          const environmentId = place.environment.id;
+          await settingsOf(strict, environmentId).change({ max_hand_outs: environment });
+          const request = { environmentId, sessionId: 'session', ...(item === undefined ? {} : { maxHandOuts: item }) };
+          const { item: enqueued } = await strict.queue.enqueue(request);
+          for (let n = 1; n <= expected; n++) {
+            const { json } = await place.poll();
+            t.match(json, { id: String }, `${item} ${environment}: hand-out ${n}`);
+            await lapse(plain, json.id, LONG_LAPSED_SECONDS);
+          }
+          await (how === 'the sweep' ? strict.queue.sweep() : place.poll());
+          t.match(
+            await strict.queue.list(environmentId, { limit: 1 }),
+            { items: [{ seq: enqueued.seq, state: 'stopped' }] },
+            `${item} ${environment}: by ${how}`,
+          );
+        }
+      }
+    });
+
+    t.test('a hand-out that its client did not see does not count, one that it may have seen does', async (t) => {
+      for (const [unseen, times] of [
+        [true, 2],
+        [false, 1],
+      ] as const) {
+        for (const how of ACTS) {
+          const place = await capped(2);
+          const environmentId = place.environment.id;
+          const id = await place.enqueue();
+          await handOut(place, 1);
+          const handOutOf = await server.queue.poll({ environmentId });
+          if (handOutOf === null) throw new Error('nothing was handed out');
+          t.equal(await server.queue.putBack(handOutOf, unseen), true);
+          t.match(await rowOf(plain, handOutOf.item.id), { hand_out_count: times === 2 ? 1 : 2 });
+          await act(how, place);
+          t.match(
+            await rowOf(plain, handOutOf.item.id).catch(() => ({ state: 'handed out again', stop_reason: null })),
+            unseen ? { state: 'queued', stop_reason: null } : { state: 'stopped', stop_reason: 'exhausted' },
+            `unseen ${unseen}, ${how}, once called ${id}`,
+          );
+        }
+      }
+    });
+
+    t.test('an ack after a put-back is of a hand-out that counts', async (t) => {
+      const place = await capped(2);
+      await place.enqueue();
+      await handOut(place, 1);
+      const second = await server.queue.poll({ environmentId: place.environment.id });
+      if (second === null) throw new Error('nothing was handed out');
+      await server.queue.putBack(second, true);
+      t.match(await place.ack(second.item.id), { status: 200, json: { state: 'starting' } });
+      t.match(await rowOf(plain, second.item.id), { hand_out_count: 2 });
+      await lapse(plain, second.item.id);
+      t.equal((await place.poll()).text, 'null');
+      t.match(await rowOf(plain, second.item.id), { stop_reason: 'exhausted' });
+    });
+
+    t.test('a cap that is lowered acts on the next poll, one that is raised saves what waits', async (t) => {
+      const lowered = await capped(null);
+      await lowered.enqueue();
+      await handOut(lowered, 2);
+      await lowered.change({ max_hand_outs: 2 });
+      t.equal((await lowered.poll()).text, 'null');
+      t.match((await lowered.get('')).json.data, [{ state: 'stopped' }]);
+      const raised = await capped(1);
+      const { id } = await itemIn(raised, 'queued, reservation lapsed');
+      await lapse(plain, id, LONG_LAPSED_SECONDS);
+      await raised.change({ max_hand_outs: 2 });
+      await server.queue.sweep();
+      t.match(await rowOf(plain, id), { state: 'queued', stop_reason: null });
+      t.match((await raised.poll()).json, { id: String });
+      const freed = await capped(1);
+      await itemIn(freed, 'queued, reservation lapsed');
+      await freed.change(NONE_OWN);
+      t.match((await freed.poll()).json, { id: String });
+    });
+
+    t.test('a poll goes on behind what it sets aside; none is answered null while there is work', async (t) => {
+      for (const query of ['', '?block_ms=999']) {
+        const place = await capped(1);
+        for (let n = 0; n < 70; n++) await place.enqueue();
+        await plain.rows(sql`update ${plain.names.workItems}
+          set hand_out_count = 1, is_last_hand_out = true, handed_out_at = clock_timestamp(), priority = 1
+          where environment_id = ${place.environment.id}`);
+        const ids = [await place.enqueue(), await place.enqueue()];
+        const got = [await place.poll(query), await place.poll(query)].map(({ json }) => json?.id);
+        t.strictSame(got, ids);
+        t.equal((await place.poll()).text, 'null');
+        const [row] = await plain.rows(sql<{ n: number }>`select count(*)::integer as n from ${plain.names.workItems}
+          where environment_id = ${place.environment.id} and stop_reason = 'exhausted'`);
+        t.equal(row?.n, 70);
+      }
+    });
+
+    t.test('a late heartbeat before that still extends', async (t) => {
+      const place = await capped(1);
+      for (const [row, expected] of [
+        ['starting, lease lapsed', 'NO_HEARTBEAT'],
+        ['active, lease lapsed', undefined],
+      ] as const) {
+        const { id, token } = await itemIn(place, row);
+        const beaten = await place.beat(id, expected ?? token ?? '');
+        t.match(beaten, { status: 200, json: { lease_extended: true, state: 'active' } });
+        for (const how of ACTS) await act(how, place);
+        t.match(await rowOf(plain, id), { state: 'active' });
+        await place.forceStop(id);
+      }
+    });
+
+    t.test('heartbeats are answered as for stopped items: 200 if it ever was active, else 412', async (t) => {
+      const swept = async (place: Place, id: string) => {
+        await settingsOf(server, place.environment.id).change({ max_hand_outs: 2 });
+        await lapse(plain, id, LONG_LAPSED_SECONDS);
+        await server.queue.sweep();
+        t.match(await rowOf(plain, id), { state: 'queued' });
+        await settingsOf(server, place.environment.id).change({ max_hand_outs: 1 });
+      };
+      for (const [row, isSwept, status] of [
+        ['queued, reservation lapsed', false, 412],
+        ['starting, lease lapsed', false, 412],
+        ['starting, lease lapsed', true, 412],
+        ['active, lease lapsed', false, 200],
+        ['active, lease lapsed', true, 200],
+      ] as const) {
+        for (const how of ACTS) {
+          if (isSwept && how === 'the sweep') continue; // what the sweep put back is a poll's
+          const place = await capped(1);
+          const { id, token } = await itemIn(place, row);
+          if (isSwept) await swept(place, id);
+          else await lapse(plain, id, LONG_LAPSED_SECONDS);
+          await act(how, place);
+          const before = await rowOf(plain, id);
+          t.match(before, { stop_reason: 'exhausted' }, `${row} ${how}`);
+          for (const expected of ['NO_HEARTBEAT', STALE_TOKEN, token ?? STALE_TOKEN]) {
+            const answer = await place.beat(id, expected);
+            t.equal(answer.status, status, `${row} ${how} ${expected}`);
+            if (status === 200) t.match(answer.json, { lease_extended: false, state: 'stopped' });
+            else t.match(answer.json.error.details.current_state, { lease_extended: false, state: 'stopped' });
+          }
+          t.match(await place.ack(id), { status: 200, json: { state: 'stopped' } });
+          t.equal((await place.stop(id)).status, 409);
+          t.strictSame(await rowOf(plain, id), before, 'the whole row is as it was');
+        }
+      }
+    });
+
+    t.test("a waiting poll that sets an item aside gets the item's follow-up", async (t) => {
+      const waiting = await waitingServer(t, { plain });
+      const { queue, environment, wait } = waiting;
+      const { item } = await queue.enqueue({ environmentId: environment.id, sessionId: 'session', maxHandOuts: 1 });
+      const request = { environmentId: environment.id, sessionId: 'session', requestId: 'next', followUp: true };
+      const { id } = (await waiting.poll()).answer.json;
+      await queue.ack([{ environmentId: environment.id, id }]);
+      t.match(await queue.enqueue(request), { created: false, item: { id: item.id } });
+      const { ended } = await wait();
+      await lapse(plain, id);
+      queue.wake(environment.id);
+      const timed = await ended;
+      t.not(timed.answer.json?.id, id);
+      gotIt(t, timed, timed.answer.json?.id);
+      t.match((await rowOf(plain, timed.answer.json.id)).session_id, 'session');
+    });
+
+    t.test('an item that ended otherwise is not set aside, and none is twice', async (t) => {
+      const place = await capped(1);
+      for (const row of ['stopped, ever active', 'stopped, never acked', 'stopping, lease lapsed'] as const) {
+        const { id } = await along(place, { id: await place.enqueue(), token: null }, row);
+        for (const how of ACTS) await act(how, place);
+        t.match(await rowOf(plain, id), {
+          state: 'stopped',
+          stop_reason: row.startsWith('stopping') ? 'abandoned' : 'worker',
+        });
+      }
+    });
+  });
+}
