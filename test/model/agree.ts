@@ -39,3 +39,8 @@ export function checkNotFound(answer: unknown, { ref, item }: Named): string {
   );
   return answer.code;
 }
+
+export function asRefusal(error: unknown): QueueError {
+  if (error instanceof QueueError) return error;
+  throw error;
+}

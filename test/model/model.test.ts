@@ -28,6 +28,37 @@ const CELLS = [
   'poll, queued: new id',
   'stop, active: stopping',
   'sweep, active: requeued',
+  'sweep, stopped: forgotten',
+  ...['queued', 'starting', 'active'].flatMap((state) => [
+    `poll, ${state}: exhausted`,
+    `poll, ${state}: paused`,
+    `sweep, ${state}: exhausted`,
+    `enqueue, ${state}: covered`,
+    `follow-up, ${state}: armed`,
+    `follow-up, ${state}: one is there`,
+    `exhausted by poll with a follow-up, ${state}: stopped`,
+    `exhausted by sweep with a follow-up, ${state}: stopped`,
+    `stop with a follow-up, ${state}: ${state === 'active' ? 'stopping' : 'stopped'}`,
+    `forced stop with a follow-up, ${state}: stopped`,
+    `cancel, ${state}: cancelled`,
+    `cancel, ${state}: cancelled, its follow-up dropped`,
+  ]),
+  ...['queued', 'starting', 'active', 'stopping', 'stopped'].flatMap((state) => [
+    `enqueue, ${state}: known`,
+    `enqueue, ${state}: taken`,
+  ]),
+  'enqueue, no item: new',
+  'poll, stopping: finalised',
+  'poll, stopping: finalised though paused',
+  'cancel, stopping: cancelled',
+  'cancel, queued: cancelled, model_turn',
+  'put back, queued: id kept',
+  'put back, queued: new id',
+  'requeue, exhausted: requeued',
+  'requeue, exhausted: again',
+  'requeue, exhausted: slot',
+  'requeue, worker: not set aside',
+  'requeue, queued: not set aside',
 ];
 
 t.setTimeout(20_000 + HISTORIES * 1_000);
@@ -79,7 +110,7 @@ async function run(world: World, history: readonly Operation[]): Promise<number>
       const step = await perform(world, operation);
       if (step === undefined) continue;
       lines.push(step.line);
-      await world.check(step.changed);
+      await world.check(step.changed, step.environments ?? []);
     } catch (error) {
       const told = error instanceof Error ? error.message : String(error);
       const failing = JSON.stringify(operation);

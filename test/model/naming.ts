@@ -5,9 +5,7 @@ import type { ModelItem, World } from './world.ts';
 export type Named = { item: ModelItem; ref: { environmentId: string; id: string }; isFound: boolean; label: string };
 
 export const nameOf = (item: ModelItem): string => item.name;
-export const names = (items: readonly ModelItem[]): string => items.map(nameOf).join(', ') || 'none';
-export const byClaimOrder = (a: ModelItem, b: ModelItem): number =>
-  b.priority - a.priority || Number(a.seq) - Number(b.seq);
+export const names = (items: Iterable<ModelItem>): string => [...items].map(nameOf).join(', ') || 'none';
 export const itemsOf = (world: World, slot: Slot): ModelItem[] => world.items.filter((item) => item.slot === slot);
 
 export function placeOf(world: World, slot: Slot) {
@@ -53,7 +51,7 @@ export function tokenOf(item: ModelItem, token: Token): string {
 /** What is out of the ordinary, for the history. */
 export const detail = (values: Readonly<Record<string, unknown>>): string =>
   Object.entries(values)
-    .filter(([, value]) => value !== undefined && value !== false && value !== 0)
+    .filter(([, value]) => value !== undefined && value !== null && value !== false && value !== 0 && value !== 'none')
     .map(([name, value]) => (value === true ? ` ${name}` : ` ${name}=${value}`))
     .join('');
 

@@ -1,10 +1,12 @@
 import fc from 'fast-check';
+import type { NotBefore, Work } from './model.ts';
 
 /**
  * What a history is made of. An item is named by its session, not by its number, so that a history keeps its meaning when
  * shrinking takes steps out of it; a step whose item is not there is passed over.
  */
-export type Slot = 'A/s1' | 'A/s2' | 'B/s1' | 'A/s1 model_turn';
+export type Slot = 'A/s1' | 'A/s2' | 'A/s3' | 'B/s1' | 'A/s1 model_turn';
+export type Letter = 'A' | 'B';
 
 export type Target = {
   readonly slot: Slot;
@@ -25,8 +27,14 @@ export type Token =
   | 'never given out';
 
 export type Operation =
-  | { readonly verb: 'enqueue'; readonly slot: Slot; readonly priority: number; readonly postponed: boolean }
-  | { readonly verb: 'poll'; readonly environment: 'A' | 'B'; readonly takers: number; readonly reservationMs: number }
+  | {
+      readonly verb: 'enqueue';
+      readonly slot: Slot;
+      readonly work: Work;
+      readonly followUp: boolean;
+      readonly requestId: string | undefined;
+    }
+  | { readonly verb: 'poll'; readonly environment: Letter; readonly takers: number; readonly reservationMs: number }
   | { readonly verb: 'ack'; readonly targets: readonly Target[] }
   | {
       readonly verb: 'heartbeat';
@@ -35,39 +43,58 @@ export type Operation =
       readonly isRetry: boolean;
       readonly desiredTtlSeconds: number | undefined;
     }
-  | { readonly verb: 'stop'; readonly targets: readonly Target[]; readonly force: boolean }
+  | {
+      readonly verb: 'stop';
+      readonly targets: readonly Target[];
+      readonly force: boolean;
+      readonly reason: 'worker' | 'operator';
+    }
+  | { readonly verb: 'cancel'; readonly slot: Slot }
+  | { readonly verb: 'requeue'; readonly target: Target }
   | { readonly verb: 'patch'; readonly target: Target; readonly metadata: Readonly<Record<string, string | null>> }
   | { readonly verb: 'put back'; readonly slot: Slot; readonly earlier: boolean; readonly unseen: boolean }
   | { readonly verb: 'sweep' }
-  /** Time, as far as the rows can tell: a lease ends, a not-before comes, the clock was ahead at the last beat. */
+  | { readonly verb: 'pause' | 'resume'; readonly environment: Letter }
+  | { readonly verb: 'cap'; readonly environment: Letter; readonly maxHandOuts: number | null }
+  /** Time, as far as the rows can tell: a lease ends, a not-before comes, an end is long ago, the clock was ahead at the last beat. */
   | { readonly verb: 'lapse'; readonly slot: Slot; readonly before: boolean; readonly secondsAgo: number }
-  | { readonly verb: 'come due'; readonly slot: Slot }
+  | { readonly verb: 'come due'; readonly slot: Slot; readonly before: boolean }
+  | { readonly verb: 'grow old'; readonly slot: Slot; readonly before: boolean }
   | { readonly verb: 'set the clock back'; readonly slot: Slot };
+
+export type Of<Verb extends Operation['verb']> = Extract<Operation, { readonly verb: Verb }>;
 
 const rarely = fc.oneof({ weight: 9, arbitrary: fc.constant(false) }, { weight: 1, arbitrary: fc.constant(true) });
 
 const slot = fc.oneof(
   { weight: 12, arbitrary: fc.constant<Slot>('A/s1') },
-  { weight: 3, arbitrary: fc.constantFrom<Slot>('A/s2', 'B/s1') },
+  { weight: 4, arbitrary: fc.constantFrom<Slot>('A/s2', 'A/s3', 'B/s1') },
   { weight: 1, arbitrary: fc.constant<Slot>('A/s1 model_turn') },
 );
+const environment = fc.constantFrom<Letter[]>('A', 'A', 'A', 'B');
 const target: fc.Arbitrary<Target> = fc.record({ slot, before: rarely, oldId: rarely, elsewhere: rarely });
 const targets = fc.array(target, { minLength: 1, maxLength: 3 });
 const verb = <Verb extends string>(name: Verb) => fc.constant(name);
+
+const work: fc.Arbitrary<Work> = fc.record({
+  priority: fc.constantFrom(0, 1, -1),
+  metadata: fc.constantFrom<Record<string, string>[]>({}, {}, { a: '0' }, { c: '3' }),
+  maxHandOuts: fc.constantFrom(null, null, 1, 2),
+  notBefore: fc.constantFrom<NotBefore[]>('none', 'none', 'none', 'none', 'none', 'past', 'future'),
+});
+const requestId = fc.constantFrom(undefined, undefined, undefined, 'r1', 'r2', 'r3');
+const enqueue = fc.record({ verb: verb('enqueue'), slot, work, followUp: fc.boolean(), requestId });
 
 /** As many pairs as there may be, so that one more of another name is refused. */
 const FULL = Object.fromEntries(Array.from({ length: 16 }, (_, n) => [`k${n}`, '']));
 
 const operation: fc.Arbitrary<Operation> = fc.oneof(
+  { weight: 5, arbitrary: enqueue },
   {
-    weight: 3,
-    arbitrary: fc.record({ verb: verb('enqueue'), slot, priority: fc.constantFrom(0, 1, -1), postponed: rarely }),
-  },
-  {
-    weight: 5,
+    weight: 6,
     arbitrary: fc.record({
       verb: verb('poll'),
-      environment: fc.constantFrom<('A' | 'B')[]>('A', 'A', 'A', 'B'),
+      environment,
       takers: fc.constantFrom(1, 1, 2, 3),
       reservationMs: fc.constantFrom(60_000, 600_000, 900_000),
     }),
@@ -90,7 +117,15 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
       desiredTtlSeconds: fc.constantFrom(undefined, 60, 240, 400),
     }),
   },
-  { weight: 2, arbitrary: fc.record({ verb: verb('stop'), targets, force: fc.boolean() }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      ...{ verb: verb('stop'), targets, force: fc.boolean() },
+      reason: fc.constantFrom<('worker' | 'operator')[]>('worker', 'operator'),
+    }),
+  },
+  { weight: 1, arbitrary: fc.record({ verb: verb('cancel'), slot }) },
+  { weight: 2, arbitrary: fc.record({ verb: verb('requeue'), target }) },
   {
     weight: 1,
     arbitrary: fc.record({
@@ -101,29 +136,63 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
   },
   { weight: 3, arbitrary: fc.record({ verb: verb('put back'), slot, earlier: rarely, unseen: fc.boolean() }) },
   { weight: 4, arbitrary: fc.record({ verb: verb('sweep') }) },
+  { weight: 1, arbitrary: fc.record({ verb: verb('pause'), environment }) },
+  { weight: 2, arbitrary: fc.record({ verb: verb('resume'), environment }) },
+  { weight: 2, arbitrary: fc.record({ verb: verb('cap'), environment, maxHandOuts: fc.constantFrom(null, 1, 2, 3) }) },
   {
     weight: 6,
     arbitrary: fc.record({ verb: verb('lapse'), slot, before: rarely, secondsAgo: fc.constantFrom(1, 3) }),
   },
-  { weight: 1, arbitrary: fc.record({ verb: verb('come due'), slot }) },
+  { weight: 2, arbitrary: fc.record({ verb: verb('come due'), slot, before: rarely }) },
+  { weight: 1, arbitrary: fc.record({ verb: verb('grow old'), slot, before: rarely }) },
   { weight: 1, arbitrary: fc.record({ verb: verb('set the clock back'), slot }) },
 );
 
-/** Single steps, and now and then a session's whole way to its first beat: most of the table lies beyond it. */
-const steps: fc.Arbitrary<readonly Operation[]> = fc.oneof(
-  { weight: 15, arbitrary: operation.map((single) => [single]) },
-  { weight: 1, arbitrary: slot.map(toActive) },
-);
+/** How an item came to where it is, and what then becomes of it. */
+type Way = {
+  readonly slot: Slot;
+  readonly work: Work;
+  readonly reaches: 'a poll' | 'an ack' | 'a beat';
+  readonly followedBy: Work | undefined;
+  readonly lapsedSecondsAgo: number | undefined;
+  readonly last: 'poll' | 'sweep' | 'stop' | 'cancel' | undefined;
+};
 
-function toActive(slot: Slot): Operation[] {
+const way: fc.Arbitrary<Way> = fc.record({
+  slot,
+  work,
+  reaches: fc.constantFrom<Way['reaches'][]>('a poll', 'an ack', 'a beat', 'a beat'),
+  followedBy: fc.option(work, { nil: undefined, freq: 1 }),
+  lapsedSecondsAgo: fc.constantFrom(undefined, 1, 3, 3),
+  last: fc.constantFrom<Way['last'][]>('poll', 'sweep', 'stop', 'cancel', undefined),
+});
+
+function stepsOf({ slot, work, reaches, followedBy, lapsedSecondsAgo, last }: Way): Operation[] {
   const targets = [{ slot, before: false, oldId: false, elsewhere: false }];
-  return [
-    { verb: 'enqueue', slot, priority: 0, postponed: false },
-    { verb: 'poll', environment: slot === 'B/s1' ? 'B' : 'A', takers: 3, reservationMs: 60_000 },
-    { verb: 'ack', targets },
-    { verb: 'heartbeat', targets, token: 'NO_HEARTBEAT', isRetry: false, desiredTtlSeconds: undefined },
-  ];
+  const poll: Operation = { verb: 'poll', environment: slot === 'B/s1' ? 'B' : 'A', takers: 3, reservationMs: 60_000 };
+  const steps: Operation[] = [{ verb: 'enqueue', slot, work, followUp: false, requestId: undefined }, poll];
+  if (reaches !== 'a poll') steps.push({ verb: 'ack', targets });
+  if (reaches === 'a beat') {
+    steps.push({ verb: 'heartbeat', targets, token: 'NO_HEARTBEAT', isRetry: false, desiredTtlSeconds: undefined });
+  }
+  if (followedBy !== undefined) {
+    steps.push({ verb: 'enqueue', slot, work: followedBy, followUp: true, requestId: undefined });
+  }
+  if (lapsedSecondsAgo !== undefined) {
+    steps.push({ verb: 'lapse', slot, before: false, secondsAgo: lapsedSecondsAgo });
+  }
+  if (last === 'poll') steps.push(poll);
+  if (last === 'sweep') steps.push({ verb: 'sweep' });
+  if (last === 'stop') steps.push({ verb: 'stop', targets, force: false, reason: 'worker' });
+  if (last === 'cancel') steps.push({ verb: 'cancel', slot });
+  return steps;
 }
+
+/** Single steps, and now and then an item's whole way, as far as its first beat or beyond: most of the table lies there. */
+const steps: fc.Arbitrary<readonly Operation[]> = fc.oneof(
+  { weight: 12, arbitrary: operation.map((single) => [single]) },
+  { weight: 1, arbitrary: way.map(stepsOf) },
+);
 
 /** Without fast-check's bias towards the small, which would leave most of the table unvisited. */
 export const histories: fc.Arbitrary<readonly Operation[]> = fc

@@ -6,45 +6,41 @@ import type { Database } from '../../src/db/connect.ts';
 import { rfc3339 } from '../../src/db/sql.ts';
 import { type HandOut, poll } from '../../src/queue/poll.ts';
 import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
-import { type Item, isClaimable, isLive } from './model.ts';
+import * as model from './model.ts';
+import { placeOf } from './naming.ts';
+import type { Letter, Slot } from './operations.ts';
+import { checkRow, type Row, rowColumns } from './rows.ts';
 
-export type ModelItem = Item<HandOut> & {
+export type ModelItem = model.Item<HandOut> & {
   /** `A/s1` or, of the second item of that session, `A/s1'`. */
   readonly name: string;
-  readonly slot: string;
+  readonly slot: Slot;
   readonly handOuts: HandOut[];
   /** Every token it ever had, oldest first. */
   readonly tokens: string[];
 };
 
-type Row = {
-  seq: string;
-  id: string;
-  state: string;
-  metadata: string;
-  lastHeartbeat: string | null;
-  replaced: string | null;
-  ttlSeconds: number | null;
-  leaseSeconds: number | null;
-  whole: string;
-};
-
-/** A lease set `n` seconds ahead may have this much less left when it is looked at; histories are far shorter. */
-const SECONDS_PASSED_MAX = 20;
+/** What the database gives a new item. */
+export type Born = { readonly id: string; readonly seq: string; readonly createdAt: string };
 
 /** The library over one database, and the model of what is in it. */
 export class World {
   readonly items: ModelItem[] = [];
+  /** Which item each request id is remembered for, by environment and request id. */
+  readonly requests = new Map<string, ModelItem>();
   /** How often each cell of the state table was met, so that a run can show that it is not idle. */
   readonly cells = new Map<string, number>();
+  /** How many items each slot has had, those that were pruned included. */
+  private readonly timesUsed = new Map<string, number>();
+  private readonly places = new Map<string, model.Environment>();
   private rows = new Map<string, string>();
   readonly database: Database;
   readonly queue: Queue;
   /** By the letter that histories call them. */
-  readonly environments: Readonly<Record<'A' | 'B', string>>;
+  readonly environments: Readonly<Record<Letter, string>>;
   private readonly client: pg.Client;
 
-  constructor(database: Database, queue: Queue, environments: Record<'A' | 'B', string>, client: pg.Client) {
+  constructor(database: Database, queue: Queue, environments: Record<Letter, string>, client: pg.Client) {
     this.database = database;
     this.queue = queue;
     this.environments = environments;
@@ -52,55 +48,47 @@ export class World {
   }
 
   /** The table against the model: what each row must be, and that nothing but `changed` has changed. */
-  async check(changed: ReadonlySet<ModelItem>): Promise<void> {
-    const { workItems, handOuts } = this.database.names;
-    const rows = await this.database.rows(sql<Row>`
-      select w.seq::text, w.id, w.state, w.metadata::text, ${rfc3339(sql`w.last_heartbeat`)} as "lastHeartbeat",
-        ${rfc3339(sql`w.replaced_heartbeat`)} as replaced, w.lease_ttl_seconds as "ttlSeconds",
-        extract(epoch from w.lease_expires_at - clock_timestamp())::float8 as "leaseSeconds", to_jsonb(w)::text as whole
-      from ${workItems} w order by w.seq`);
-    const superseded = await this.database.rows(
-      sql<{ id: string; seq: string }>`select h.work_id as id, h.item_seq::text as seq from ${handOuts} h`,
-    );
+  async check(changed: ReadonlySet<ModelItem>, environments: readonly string[]): Promise<void> {
+    const { workItems } = this.database.names;
+    const rows = await this.database.rows(sql<Row>`select ${rowColumns} from ${workItems} w order by w.seq`);
     const bySeq = new Map(rows.map((row) => [row.seq, row]));
     assert.equal(rows.length, this.items.length, 'each item is one row, and there is no other');
     for (const item of this.items) {
       const row = bySeq.get(item.seq);
       assert(row, `${item.name} is in the table`);
-      this.checkRow(item, row);
+      checkRow(item, row);
       if (!changed.has(item)) {
         assert.equal(row.whole, this.rows.get(item.seq), `the row of ${item.name} stays as it was`);
       }
     }
-    assert.deepEqual(
-      superseded.map(({ id, seq }) => `${seq} ${id}`).sort(),
-      this.items.flatMap((item) => item.oldIds.map((id) => `${item.seq} ${id}`)).sort(),
-      'hand_outs remembers exactly the superseded ids',
-    );
-    const slots = this.items.filter(isLive).map((item) => item.slot);
-    assert.equal(new Set(slots).size, slots.length, 'unique while live');
     this.rows = new Map(rows.map((row) => [row.seq, row.whole]));
-    const places = new Set([...changed].map((item) => item.environmentId));
+    const slots = this.items.filter(model.isLive).map((item) => item.slot);
+    assert.equal(new Set(slots).size, slots.length, 'unique while live');
+    await this.checkFacts();
+    const places = new Set([...[...changed].map((item) => item.environmentId), ...environments]);
     for (const environmentId of places) await this.checkReachable(environmentId);
   }
 
-  private checkRow(item: ModelItem, row: Row): void {
-    const { id, state, lastHeartbeat, replaced, ttlSeconds, leaseSeconds } = row;
-    const metadata: unknown = JSON.parse(row.metadata);
+  /** What is known beside the items: superseded ids, request ids, settings. */
+  private async checkFacts(): Promise<void> {
+    const { handOuts, requestIds, environments } = this.database.names;
+    const facts = await this.database.rows(sql<{ fact: string }>`
+      select h.item_seq || ' was ' || h.work_id as fact from ${handOuts} h
+      union all select r.item_seq || ' answers ' || r.environment_id || ' ' || r.request_id from ${requestIds} r
+      union all select e.id || ' paused ' || (e.paused_at is not null)::text || ' cap ' || coalesce(e.max_hand_outs::text, 'none')
+        from ${environments} e`);
     assert.deepEqual(
-      { id, state, lastHeartbeat, replaced: replaced ?? (lastHeartbeat && 'NO_HEARTBEAT'), ttlSeconds, metadata },
-      {
-        ...{ id: item.id, state: item.state, lastHeartbeat: item.lastHeartbeat, replaced: item.replaced },
-        ...{ ttlSeconds: item.ttlSeconds, metadata: item.metadata },
-      },
-      `the row of ${item.name}`,
+      facts.map(({ fact }) => fact).sort(),
+      [
+        ...this.items.flatMap((item) => item.oldIds.map((id) => `${item.seq} was ${id}`)),
+        ...[...this.requests].map(([request, item]) => `${item.seq} answers ${request}`),
+        ...Object.values(this.environments).map((id) => {
+          const { isPaused, maxHandOuts } = this.environmentOf(id);
+          return `${id} paused ${isPaused} cap ${maxHandOuts ?? 'none'}`;
+        }),
+      ].sort(),
+      'the superseded ids, the remembered requests and the settings are exactly these',
     );
-    const expected = item.leaseSeconds;
-    const agrees =
-      leaseSeconds === null || expected === null
-        ? leaseSeconds === expected
-        : leaseSeconds <= expected && leaseSeconds > expected - SECONDS_PASSED_MAX;
-    assert(agrees, `the lease of ${item.name} is ${leaseSeconds} s, expected ${expected} s`);
   }
 
   /** Nothing is lost and nothing held is offered: what a poll of many takers would get, undone again. */
@@ -114,13 +102,17 @@ export class World {
       reclaimOlderThanMs: 60_000,
     }));
     await this.client.query('begin');
-    const look = { ...DEFAULT_SETTINGS, minQueuedAgeMs: 0 };
-    const offered = await poll(undone, environmentId, takers, look).finally(() => this.client.query('rollback'));
+    const options = { ...DEFAULT_SETTINGS, minQueuedAgeMs: 0 };
+    const offered = await poll(undone, environmentId, takers, options).finally(() => this.client.query('rollback'));
+    const place = this.environmentOf(environmentId);
+    const seen = model.look(this.itemsIn(environmentId), place, takers.length);
     assert.deepEqual(
       offered.handOuts.flatMap((handOut) => (handOut === null ? [] : [this.named(handOut.item.seq)])).sort(),
-      this.items.flatMap((i) => (i.environmentId === environmentId && isClaimable(i) ? [i.name] : [])).sort(),
+      seen.flatMap((item) => (model.isSpent(item, place) ? [] : [item.name])).sort(),
       'what a poll would be offered',
     );
+    const spent = seen.filter((item) => model.isSpent(item, place)).length;
+    assert.equal(offered.setAside, spent, 'what a poll would set aside');
   }
 
   met(verb: string, state: string, result: string): string {
@@ -133,6 +125,57 @@ export class World {
     return this.items.find((item) => item.seq === seq)?.name ?? `unknown item ${seq}`;
   }
 
+  itemsIn = (environmentId: string): ModelItem[] => this.items.filter((item) => item.environmentId === environmentId);
+
+  environmentOf(id: string): model.Environment {
+    const known = this.places.get(id) ?? { isPaused: false, maxHandOuts: null };
+    this.places.set(id, known);
+    return known;
+  }
+
+  add(slot: Slot, born: Born, work: model.Work, requeuedFrom: string | null = null): ModelItem {
+    const times = this.timesUsed.get(slot) ?? 0;
+    this.timesUsed.set(slot, times + 1);
+    const { id, seq, createdAt } = born;
+    const fresh = model.newItem(placeOf(this, slot), { id, seq, createdAt }, work, requeuedFrom);
+    const item: ModelItem = {
+      ...fresh,
+      reservedBy: null,
+      name: slot + "'".repeat(times),
+      slot,
+      handOuts: [],
+      tokens: [],
+    };
+    this.items.push(item);
+    return item;
+  }
+
+  /** The rows of all follow-ups that were enqueued, by the id that was minted for them; they may have been handed out since. */
+  async born(): Promise<ReadonlyMap<string, Born>> {
+    const awaited = this.items.flatMap(({ followUp }) => (followUp === null ? [] : [followUp.id]));
+    if (awaited.length === 0) return new Map();
+    const rows = await this.database.rows(sql<Born>`
+      select w.id, w.seq::text, ${rfc3339(sql`w.created_at`)} as "createdAt"
+      from ${this.database.names.workItems} w where w.id = any(${awaited})`);
+    return new Map(rows.map((row) => [row.id, row]));
+  }
+
+  /** Enqueues what follows an item that was in state `before`, if it has left its slot and something does. */
+  follow(verb: string, before: model.State, item: ModelItem, born: ReadonlyMap<string, Born>): ModelItem[] {
+    const { followUp, state, name } = item;
+    if (followUp === null || !model.isFollowed(before, item)) return [];
+    this.met(`${verb} with a follow-up`, before, state);
+    const row = born.get(followUp.id);
+    assert(row, `the follow-up of ${name} was enqueued with its end, under the id that was minted for it`);
+    return [this.add(item.slot, row, followUp)];
+  }
+
+  /** An item is gone, and with it all that is known of it. */
+  forget(item: ModelItem): void {
+    this.items.splice(this.items.indexOf(item), 1);
+    for (const [request, known] of this.requests) if (known === item) this.requests.delete(request);
+  }
+
   /** Tests move rows, not clocks. */
   async moveLease(item: ModelItem, secondsAgo: number): Promise<void> {
     const { workItems } = this.database.names;
@@ -141,12 +184,12 @@ export class World {
       where seq = ${item.seq}`);
   }
 
-  /** Empties the table. */
+  /** Empties the tables. */
   async reset(): Promise<void> {
-    const { workItems, handOuts } = this.database.names;
-    await this.database.rows(sql`delete from ${handOuts}`);
-    await this.database.rows(sql`delete from ${workItems}`);
+    const { workItems, environments } = this.database.names;
+    await this.database.rows(sql`
+      with changed as (update ${environments} set paused_at = null, max_hand_outs = null) delete from ${workItems}`);
     this.items.length = 0;
-    this.rows.clear();
+    for (const map of [this.requests, this.timesUsed, this.places, this.rows]) map.clear();
   }
 }

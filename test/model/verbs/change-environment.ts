@@ -1,0 +1,24 @@
+import assert from 'node:assert/strict';
+import { changeSettings, pauseEnvironment, resumeEnvironment } from '../../../src/control/settings.ts';
+import type { Of } from '../operations.ts';
+import type { Step } from '../perform.ts';
+import type { World } from '../world.ts';
+
+/** No row of an item changes by it: what is decided from now on does. */
+export async function changeEnvironment(world: World, operation: Of<'pause' | 'resume' | 'cap'>): Promise<Step> {
+  const { database, queue } = world;
+  const id = world.environments[operation.environment];
+  const environment = world.environmentOf(id);
+  let line = `${operation.verb} ${operation.environment}`;
+  if (operation.verb === 'cap') {
+    environment.maxHandOuts = operation.maxHandOuts;
+    line += ` ${operation.maxHandOuts}`;
+    await changeSettings(database, id, { maxHandOuts: operation.maxHandOuts }, queue.settings);
+  } else {
+    environment.isPaused = operation.verb === 'pause';
+    const change = environment.isPaused ? pauseEnvironment : resumeEnvironment;
+    const answer = await change(database, id, queue.settings);
+    assert.equal(answer.pausedAt !== null, environment.isPaused);
+  }
+  return { line, changed: new Set(), environments: [id] };
+}
