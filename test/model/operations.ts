@@ -66,9 +66,12 @@ export type Of<Verb extends Operation['verb']> = Extract<Operation, { readonly v
 
 const rarely = fc.oneof({ weight: 9, arbitrary: fc.constant(false) }, { weight: 1, arbitrary: fc.constant(true) });
 
+const wireSlot = fc.oneof(
+  { weight: 3, arbitrary: fc.constant<Slot>('A/s1') },
+  { weight: 1, arbitrary: fc.constantFrom<Slot>('A/s2', 'A/s3', 'B/s1') },
+);
 const slot = fc.oneof(
-  { weight: 12, arbitrary: fc.constant<Slot>('A/s1') },
-  { weight: 4, arbitrary: fc.constantFrom<Slot>('A/s2', 'A/s3', 'B/s1') },
+  { weight: 7, arbitrary: wireSlot },
   { weight: 1, arbitrary: fc.constant<Slot>('A/s1 model_turn') },
 );
 const environment = fc.constantFrom<Letter[]>('A', 'A', 'A', 'B');
@@ -101,7 +104,7 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
   },
   { weight: 4, arbitrary: fc.record({ verb: verb('ack'), targets }) },
   {
-    weight: 7,
+    weight: 6,
     arbitrary: fc.record({
       verb: verb('heartbeat'),
       targets,
@@ -124,7 +127,7 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
       reason: fc.constantFrom<('worker' | 'operator')[]>('worker', 'operator'),
     }),
   },
-  { weight: 1, arbitrary: fc.record({ verb: verb('cancel'), slot }) },
+  { weight: 2, arbitrary: fc.record({ verb: verb('cancel'), slot }) },
   { weight: 2, arbitrary: fc.record({ verb: verb('requeue'), target }) },
   {
     weight: 1,
@@ -148,53 +151,108 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
   { weight: 1, arbitrary: fc.record({ verb: verb('set the clock back'), slot }) },
 );
 
-/** How an item came to where it is, and what then becomes of it. */
+/** How an item came to where it is, what then becomes of it, and who comes back to it. */
 type Way = {
   readonly slot: Slot;
   readonly work: Work;
+  readonly requestId: string;
   readonly reaches: 'a poll' | 'an ack' | 'a beat';
-  readonly followedBy: Work | undefined;
+  /** The first is kept. */
+  readonly followedBy: readonly Work[];
   readonly lapsedSecondsAgo: number | undefined;
-  readonly last: 'poll' | 'sweep' | 'stop' | 'cancel' | undefined;
+  readonly ends: readonly End[];
+  readonly afterwards: 'asked for again' | 'its request taken' | 'put back' | 'beaten' | 'forgotten' | undefined;
 };
+type End = 'poll' | 'paused poll' | 'sweep' | 'stop' | 'forced stop' | 'cancel' | 'give back' | 'give back unseen';
+
+const ENDS: readonly (readonly End[])[] = [
+  ...[[], ['poll'], ['poll'], ['sweep'], ['sweep'], ['stop'], ['forced stop'], ['cancel'], ['cancel']],
+  ...[
+    ['paused poll', 'poll'],
+    ['paused poll', 'sweep'],
+    ['give back', 'sweep'],
+    ['give back', 'poll'],
+    ['give back unseen'],
+  ],
+  ...[
+    ['stop', 'cancel'],
+    ['stop', 'poll'],
+    ['stop', 'paused poll'],
+    ['stop', 'sweep'],
+    ['stop', 'forced stop'],
+  ],
+] as End[][];
 
 const way: fc.Arbitrary<Way> = fc.record({
-  slot,
-  work,
+  slot: wireSlot,
+  work: fc.tuple(work, fc.constantFrom(null, 1, 1, 2)).map(([some, maxHandOuts]) => ({ ...some, maxHandOuts })),
+  requestId: fc.constantFrom('r1', 'r2', 'r3'),
   reaches: fc.constantFrom<Way['reaches'][]>('a poll', 'an ack', 'a beat', 'a beat'),
-  followedBy: fc.option(work, { nil: undefined, freq: 1 }),
+  followedBy: fc.array(work, { maxLength: 2, size: 'max' }),
   lapsedSecondsAgo: fc.constantFrom(undefined, 1, 3, 3),
-  last: fc.constantFrom<Way['last'][]>('poll', 'sweep', 'stop', 'cancel', undefined),
+  ends: fc.constantFrom(...ENDS),
+  afterwards: fc.constantFrom<Way['afterwards'][]>(
+    ...(['asked for again', 'its request taken', 'put back', 'put back', 'beaten', 'forgotten', undefined] as const),
+  ),
 });
 
-function stepsOf({ slot, work, reaches, followedBy, lapsedSecondsAgo, last }: Way): Operation[] {
-  const targets = [{ slot, before: false, oldId: false, elsewhere: false }];
-  const poll: Operation = { verb: 'poll', environment: slot === 'B/s1' ? 'B' : 'A', takers: 3, reservationMs: 60_000 };
-  const steps: Operation[] = [{ verb: 'enqueue', slot, work, followUp: false, requestId: undefined }, poll];
-  if (reaches !== 'a poll') steps.push({ verb: 'ack', targets });
-  if (reaches === 'a beat') {
-    steps.push({ verb: 'heartbeat', targets, token: 'NO_HEARTBEAT', isRetry: false, desiredTtlSeconds: undefined });
-  }
-  if (followedBy !== undefined) {
-    steps.push({ verb: 'enqueue', slot, work: followedBy, followUp: true, requestId: undefined });
-  }
-  if (lapsedSecondsAgo !== undefined) {
-    steps.push({ verb: 'lapse', slot, before: false, secondsAgo: lapsedSecondsAgo });
-  }
-  if (last === 'poll') steps.push(poll);
-  if (last === 'sweep') steps.push({ verb: 'sweep' });
-  if (last === 'stop') steps.push({ verb: 'stop', targets, force: false, reason: 'worker' });
-  if (last === 'cancel') steps.push({ verb: 'cancel', slot });
-  return steps;
+function stepsOf({ slot, work, requestId, reaches, followedBy, lapsedSecondsAgo, ends, afterwards }: Way): Operation[] {
+  const target = { slot, before: false, oldId: false, elsewhere: false };
+  const environment = slot === 'B/s1' ? 'B' : 'A';
+  const enqueue: Of<'enqueue'> = { verb: 'enqueue', slot, work, followUp: false, requestId };
+  const poll: Operation = { verb: 'poll', environment, takers: 3, reservationMs: 60_000 };
+  const heartbeat: Omit<Of<'heartbeat'>, 'token'> = {
+    ...{ verb: 'heartbeat', targets: [target], isRetry: true, desiredTtlSeconds: undefined },
+  };
+  const stop: Of<'stop'> = { verb: 'stop', targets: [target], force: false, reason: 'worker' };
+  const giveBack: Of<'put back'> = { verb: 'put back', slot, earlier: false, unseen: false };
+
+  const ways: Record<Way['reaches'], Operation[]> = {
+    'a poll': [],
+    'an ack': [{ verb: 'ack', targets: [target] }],
+    'a beat': [
+      { verb: 'ack', targets: [target] },
+      { ...heartbeat, token: 'NO_HEARTBEAT' },
+    ],
+  };
+  const endings: Record<End, Operation[]> = {
+    poll: [poll],
+    'paused poll': [{ verb: 'pause', environment }, poll, { verb: 'resume', environment }],
+    sweep: [{ verb: 'sweep' }],
+    stop: [stop],
+    'forced stop': [{ ...stop, force: true }],
+    cancel: [{ verb: 'cancel', slot }],
+    'give back': [giveBack],
+    'give back unseen': [{ ...giveBack, unseen: true }],
+  };
+  const returns: Record<NonNullable<Way['afterwards']>, Operation[]> = {
+    'asked for again': [{ ...enqueue, followUp: true }],
+    'its request taken': [{ ...enqueue, slot: slot === 'A/s2' ? 'A/s3' : 'A/s2' }],
+    'put back': [true, false, true].map((before) => ({ verb: 'requeue', target: { ...target, before } })),
+    beaten: [
+      { ...heartbeat, token: 'current' },
+      { ...heartbeat, token: 'replaced' },
+    ],
+    forgotten: [{ verb: 'grow old', slot, before: false }, { verb: 'sweep' }, enqueue],
+  };
+  return [
+    ...[enqueue, poll, ...ways[reaches]],
+    ...followedBy.map((next): Operation => ({ ...enqueue, work: next, followUp: true, requestId: undefined })),
+    ...(lapsedSecondsAgo === undefined
+      ? []
+      : [{ verb: 'lapse', slot, before: false, secondsAgo: lapsedSecondsAgo } as const]),
+    ...ends.flatMap((end) => endings[end]),
+    ...(afterwards === undefined ? [] : returns[afterwards]),
+  ];
 }
 
-/** Single steps, and now and then an item's whole way, as far as its first beat or beyond: most of the table lies there. */
+/** Single steps, and now and then an item's whole way, to its end and beyond: most of the table lies there. */
 const steps: fc.Arbitrary<readonly Operation[]> = fc.oneof(
-  { weight: 12, arbitrary: operation.map((single) => [single]) },
-  { weight: 1, arbitrary: way.map(stepsOf) },
+  { weight: 5, arbitrary: operation.map((single) => [single]) },
+  { weight: 2, arbitrary: way.map(stepsOf) },
 );
 
 /** Without fast-check's bias towards the small, which would leave most of the table unvisited. */
 export const histories: fc.Arbitrary<readonly Operation[]> = fc
-  .noBias(fc.array(steps, { minLength: 1, maxLength: 30, size: 'max' }))
+  .noBias(fc.array(steps, { minLength: 1, maxLength: 12, size: 'max' }))
   .map((history) => history.flat());

@@ -4,7 +4,7 @@ import type pg from 'pg';
 import type { Queue } from '../../src/create-queue.ts';
 import type { Database } from '../../src/db/connect.ts';
 import { rfc3339 } from '../../src/db/sql.ts';
-import { type HandOut, poll } from '../../src/queue/poll.ts';
+import { type HandOut, type Look, poll } from '../../src/queue/poll.ts';
 import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
 import * as model from './model.ts';
 import { placeOf } from './naming.ts';
@@ -47,10 +47,15 @@ export class World {
     this.client = client;
   }
 
-  /** The table against the model: what each row must be, and that nothing but `changed` has changed. */
+  /** The tables against the model: what each row must be, that nothing but `changed` has changed, and what is on offer. */
   async check(changed: ReadonlySet<ModelItem>, environments: readonly string[]): Promise<void> {
+    const places = new Set([...[...changed].map((item) => item.environmentId), ...environments]);
     const { workItems } = this.database.names;
-    const rows = await this.database.rows(sql<Row>`select ${rowColumns} from ${workItems} w order by w.seq`);
+    const [rows, facts, offers] = await Promise.all([
+      this.database.rows(sql<Row>`select ${rowColumns} from ${workItems} w order by w.seq`),
+      this.readFacts(),
+      this.readOffers([...places]),
+    ]);
     const bySeq = new Map(rows.map((row) => [row.seq, row]));
     assert.equal(rows.length, this.items.length, 'each item is one row, and there is no other');
     for (const item of this.items) {
@@ -64,55 +69,61 @@ export class World {
     this.rows = new Map(rows.map((row) => [row.seq, row.whole]));
     const slots = this.items.filter(model.isLive).map((item) => item.slot);
     assert.equal(new Set(slots).size, slots.length, 'unique while live');
-    await this.checkFacts();
-    const places = new Set([...[...changed].map((item) => item.environmentId), ...environments]);
-    for (const environmentId of places) await this.checkReachable(environmentId);
+    assert.deepEqual(facts, this.facts(), 'superseded ids, remembered requests and settings are exactly these');
+    for (const [environmentId, look] of offers) this.checkReachable(environmentId, look);
   }
 
-  /** What is known beside the items: superseded ids, request ids, settings. */
-  private async checkFacts(): Promise<void> {
+  /** What is known beside the items. */
+  private async readFacts(): Promise<string[]> {
     const { handOuts, requestIds, environments } = this.database.names;
     const facts = await this.database.rows(sql<{ fact: string }>`
       select h.item_seq || ' was ' || h.work_id as fact from ${handOuts} h
       union all select r.item_seq || ' answers ' || r.environment_id || ' ' || r.request_id from ${requestIds} r
       union all select e.id || ' paused ' || (e.paused_at is not null)::text || ' cap ' || coalesce(e.max_hand_outs::text, 'none')
         from ${environments} e`);
-    assert.deepEqual(
-      facts.map(({ fact }) => fact).sort(),
-      [
-        ...this.items.flatMap((item) => item.oldIds.map((id) => `${item.seq} was ${id}`)),
-        ...[...this.requests].map(([request, item]) => `${item.seq} answers ${request}`),
-        ...Object.values(this.environments).map((id) => {
-          const { isPaused, maxHandOuts } = this.environmentOf(id);
-          return `${id} paused ${isPaused} cap ${maxHandOuts ?? 'none'}`;
-        }),
-      ].sort(),
-      'the superseded ids, the remembered requests and the settings are exactly these',
-    );
+    return facts.map(({ fact }) => fact).sort();
   }
 
-  /** Nothing is lost and nothing held is offered: what a poll of many takers would get, undone again. */
-  private async checkReachable(environmentId: string): Promise<void> {
-    const undone: Database = {
-      ...this.database,
-      rows: (statement) => this.database.rows(statement, this.client),
-    };
+  private facts(): string[] {
+    return [
+      ...this.items.flatMap((item) => item.oldIds.map((id) => `${item.seq} was ${id}`)),
+      ...[...this.requests].map(([request, item]) => `${item.seq} answers ${request}`),
+      ...Object.values(this.environments).map((id) => {
+        const { isPaused, maxHandOuts } = this.environmentOf(id);
+        return `${id} paused ${isPaused} cap ${maxHandOuts ?? 'none'}`;
+      }),
+    ].sort();
+  }
+
+  /** What a poll of more takers than there are items would get, undone again. */
+  private async readOffers(environmentIds: readonly string[]): Promise<[environmentId: string, Look][]> {
+    const undone: Database = { ...this.database, rows: (statement) => this.database.rows(statement, this.client) };
     const takers = Array.from({ length: this.items.length + 1 }, () => ({
       workerId: null,
       reclaimOlderThanMs: 60_000,
     }));
-    await this.client.query('begin');
-    const options = { ...DEFAULT_SETTINGS, minQueuedAgeMs: 0 };
-    const offered = await poll(undone, environmentId, takers, options).finally(() => this.client.query('rollback'));
-    const place = this.environmentOf(environmentId);
-    const seen = model.look(this.itemsIn(environmentId), place, takers.length);
+    const offers: [string, Look][] = [];
+    for (const environmentId of environmentIds) {
+      await this.client.query('begin');
+      const look = await poll(undone, environmentId, takers, { ...DEFAULT_SETTINGS, minQueuedAgeMs: 0 }).finally(() =>
+        this.client.query('rollback'),
+      );
+      offers.push([environmentId, look]);
+    }
+    return offers;
+  }
+
+  /** Nothing is lost, nothing held is offered, and what is spent is set aside. */
+  private checkReachable(environmentId: string, { handOuts, setAside }: Look): void {
+    const environment = this.environmentOf(environmentId);
+    const seen = model.look(this.itemsIn(environmentId), environment, Number.POSITIVE_INFINITY);
     assert.deepEqual(
-      offered.handOuts.flatMap((handOut) => (handOut === null ? [] : [this.named(handOut.item.seq)])).sort(),
-      seen.flatMap((item) => (model.isSpent(item, place) ? [] : [item.name])).sort(),
+      handOuts.flatMap((handOut) => (handOut === null ? [] : [this.named(handOut.item.seq)])).sort(),
+      seen.flatMap((item) => (model.isSpent(item, environment) ? [] : [item.name])).sort(),
       'what a poll would be offered',
     );
-    const spent = seen.filter((item) => model.isSpent(item, place)).length;
-    assert.equal(offered.setAside, spent, 'what a poll would set aside');
+    const spent = seen.filter((item) => model.isSpent(item, environment));
+    assert.equal(setAside, spent.length, 'what a poll would set aside');
   }
 
   met(verb: string, state: string, result: string): string {
