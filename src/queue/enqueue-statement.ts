@@ -28,11 +28,12 @@ export type EnqueueOptions = {
  * request asks for is not part of it: it would cost as much as the rest.
  */
 export function enqueueStatement(
-  { names, channel }: Database,
+  { names, channel, schema }: Database,
   requests: readonly EnqueueRequest[],
   { isWhole, isTold, alongside }: EnqueueOptions,
 ): RawBuilder<EnqueueRow> {
   const { environments, workItems } = names;
+  const isBatch = requests.length > 1;
   const hasFollowUp = requests.some(({ followUp }) => followUp);
   const hasInput = requests.some(({ input }) => input !== undefined);
   const hasRequestId = requests.some(({ requestId }) => requestId !== undefined);
@@ -62,15 +63,16 @@ export function enqueueStatement(
       from wanted q join judged j on j.slot = q.slot
       where j.verdict in ('covered', 'new')
         and not exists (select from judged b where b.verdict not in ('known', 'covered', 'new'))
-    ), ${hasFollowUp ? follow : noneFollows}, created as (
-      insert into ${workItems} (id, environment_id, session_id, kind, lane, state, priority, not_before, metadata, max_hand_outs,
+    ), ${hasFollowUp ? follow : noneFollows}, ${isBatch ? numbered(schema) : sql``}created as (
+      insert into ${workItems} (${isBatch ? sql`seq, ` : sql``}id, environment_id, session_id, kind, lane, state, priority, not_before, metadata, max_hand_outs,
         follow_up, traceparent, tracestate, created_at)
-      select o.id, o.environment_id, o.session_id, o.kind, o.lane, 'queued', o.priority, o.not_before, o.metadata,
-        o.max_hand_outs, f.follow_up, o.traceparent, o.tracestate, clock_timestamp()
-      from open o left join follow f
+      ${isBatch ? sql`overriding system value` : sql``}
+      select ${isBatch ? sql`b.seq, ` : sql``}o.id, o.environment_id, o.session_id, o.kind, o.lane, 'queued', o.priority, o.not_before, o.metadata,
+        o.max_hand_outs, f.follow_up, o.traceparent, o.tracestate, ${isBatch ? sql`b.created_at` : sql`clock_timestamp()`}
+      from open o ${isBatch ? sql`join numbered b on b.slot = o.slot` : sql``} left join follow f
         on f.environment_id = o.environment_id and f.session_id = o.session_id and f.kind = o.kind
       where o.verdict = 'new' and o.turn = 1
-      order by ${requests.length > 1 ? sql`o.environment_id, o.session_id, o.kind` : sql`o.slot`}
+      ${isBatch ? sql`order by o.environment_id, o.session_id, o.kind` : sql``}
       ${isWhole ? sql`` : sql`on conflict (environment_id, session_id, kind) where state in ('queued', 'starting', 'active') do nothing`}
       returning ${itemSource('work_items')}, lane
     )${hasInput ? inputs(names) : sql``}${hasFollowUp ? followed(names) : sql``}${hasRequestId ? remembered(names) : sql``},
@@ -132,6 +134,16 @@ const follow = sql`follow as materialized (
 const noneFollows = sql`follow as (
       select null::text as environment_id, null::text as session_id, null::text as kind, null::jsonb as follow_up where false
     )`;
+
+/**
+ * New items of a batch are numbered in the order given, since they are handed out so; they take their slots in another one, the
+ * same for all: crosswise, two calls would deadlock.
+ */
+const numbered = (schema: string) => sql`numbered as materialized (
+      select n.slot, clock_timestamp() as created_at,
+        nextval((select pg_get_serial_sequence(${`${schema}.work_items`}, 'seq')::regclass)) as seq
+      from (select o.slot from open o where o.verdict = 'new' and o.turn = 1 order by o.slot) n
+    ), `;
 
 const inputs = ({ workInputs }: TableNames) => sql`, inputs as (
       insert into ${workInputs} (item_seq, input)

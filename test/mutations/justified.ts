@@ -10,13 +10,6 @@ export const JUSTIFIED: readonly Justified[] = [
     reason: 'names the partial unique index: without it Postgres finds no such index and refuses the statement',
   },
   {
-    file: 'src/queue/enqueue.ts',
-    cte: 'covering',
-    text: 'not exists (select from created)',
-    reason:
-      'reads what was there before the statement: beside a created item only one that was stopped meanwhile, and the created one is answered first',
-  },
-  {
     file: 'src/queue/put-back.ts',
     cte: '',
     text: 'w.id = ${token.workId}',
