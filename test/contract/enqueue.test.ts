@@ -2,23 +2,17 @@ import { sql } from 'kysely';
 import t from 'tap';
 import { prune } from '../../src/queue/prune.ts';
 import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
-import { desk, stored, written } from '../support/desk.ts';
+import { desk, newDesk } from '../support/desk.ts';
 import { ENGINES, lapse, rowOf, testServer } from '../support/harness.ts';
-import { newPlace } from '../support/places.ts';
 import { checkRefusal } from '../support/wire.ts';
 
 for (const engine of ENGINES) {
   t.test(engine, async (t) => {
     const server = await testServer(t, { engine });
     const { database, queue } = server;
-    const newDesk = async () => {
-      const place = await newPlace(server);
-      const { id } = place.environment;
-      return { ...place, ...desk(server, id), id, items: () => stored(database, id), all: () => written(database, id) };
-    };
 
     t.test('a new item is 201, holds what was asked and is handed out with its trace context', async (t) => {
-      const { enqueue, poll } = await newDesk();
+      const { enqueue, poll } = await newDesk(server);
       const traceparent = `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`;
       const fields = {
         metadata: { team: 'tools' },
@@ -42,7 +36,7 @@ for (const engine of ENGINES) {
     });
 
     t.test('what is not to be handed out before an instant waits for it, and then goes by priority', async (t) => {
-      const { enqueue, poll } = await newDesk();
+      const { enqueue, poll } = await newDesk(server);
       const later = await enqueue('later', { not_before: '2999-01-01T00:00:00+02:00' });
       t.match(await rowOf(database, later.json.id), { not_before: /^2998-12-31T22:00:00/ });
       t.equal((await poll()).json, null);
@@ -53,7 +47,7 @@ for (const engine of ENGINES) {
     });
 
     t.test('a live item covers its session and kind in its environment, and nothing else', async (t) => {
-      const [here, there] = [await newDesk(), await newDesk()];
+      const [here, there] = [await newDesk(server), await newDesk(server)];
       const first = await here.enqueue('session', { metadata: { n: '1' } });
       for (const state of ['queued', 'starting', 'active']) {
         if (state === 'starting') await here.poll().then(({ json }) => here.ack(json.id));
@@ -79,7 +73,7 @@ for (const engine of ENGINES) {
     t.test(
       'a known request id answers its item in whatever state, under its present id, and writes nothing',
       async (t) => {
-        const { enqueue, poll, ack, beat, stop, forceStop, all } = await newDesk();
+        const { enqueue, poll, ack, beat, stop, forceStop, all } = await newDesk(server);
         const request = { request_id: 'request', input: { n: 1 } };
         let { id } = (await enqueue('session', request)).json;
         const known = async (state: string, fields = {}) => {
@@ -109,7 +103,7 @@ for (const engine of ENGINES) {
     );
 
     t.test('a known request id of another session or kind is 409, and nothing is written', async (t) => {
-      const { enqueue, forceStop, all } = await newDesk();
+      const { enqueue, forceStop, all } = await newDesk(server);
       const { json } = await enqueue('session', { request_id: 'request' });
       for (const state of ['queued', 'stopped']) {
         if (state === 'stopped') await forceStop(json.id);
@@ -129,7 +123,7 @@ for (const engine of ENGINES) {
     t.test(
       'a request id is remembered for the item that covers it, in its environment, as long as the item',
       async (t) => {
-        const [here, there] = [await newDesk(), await newDesk()];
+        const [here, there] = [await newDesk(server), await newDesk(server)];
         const { json } = await here.enqueue('session');
         t.match(await here.enqueue('session', { request_id: 'one' }), { status: 200, json: { id: json.id } });
         t.match(await here.enqueue('session', { request_id: 'two' }), { status: 200, json: { id: json.id } });
@@ -151,7 +145,7 @@ for (const engine of ENGINES) {
     t.test(
       'an archived environment takes no new work and no follow-up; what is covered or known is answered',
       async (t) => {
-        const { enqueue, forceStop, archive, all } = await newDesk();
+        const { enqueue, forceStop, archive, all } = await newDesk(server);
         const { json } = await enqueue('session', { request_id: 'known' });
         const ended = await enqueue('ended', { request_id: 'ended' });
         await forceStop(ended.json.id);
@@ -180,7 +174,7 @@ for (const engine of ENGINES) {
     );
 
     t.test('what cannot be is refused with the name of the field, and nothing is written', async (t) => {
-      const { enqueue, all } = await newDesk();
+      const { enqueue, all } = await newDesk(server);
       for (const [field, ...values] of [
         ['priority', -101, 101, 0.5, '1', null],
         ['max_hand_outs', 0, 1_000_001, 1.5, null],
@@ -206,7 +200,7 @@ for (const engine of ENGINES) {
     });
 
     t.test('texts that are something in SQL, JSON or an array are kept as they are', async (t) => {
-      const { enqueue, batch } = await newDesk();
+      const { enqueue, batch } = await newDesk(server);
       const odd = ['NULL', 'null', '{}', '{a,b}', '"', '\\', "'", '\\"', ' ', ',', '\n', 'é😀', '%', '$1', '\u2028'];
       for (const text of odd) {
         const fields = { request_id: text, metadata: { [text]: text }, input: text };

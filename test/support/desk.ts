@@ -1,6 +1,7 @@
 import { sql } from 'kysely';
 import type { Database } from '../../src/db/connect.ts';
 import { type Answer, type CallOptions, OPERATOR_KEY, type Server } from './harness.ts';
+import { newPlace } from './places.ts';
 
 type Fields = Readonly<Record<string, unknown>>;
 
@@ -33,6 +34,20 @@ export function desk(server: Pick<Server, 'call'>, environmentId: string): Desk 
     archive: () => call('POST', `/v1/environments/${environmentId}/archive`),
   };
 }
+
+/** A place of a test's own with its desk; `along` and the like take the `place`. */
+export async function newDesk(server: Server) {
+  const place = await newPlace(server);
+  const { database } = place;
+  const { id } = place.environment;
+  return {
+    ...{ ...place, ...desk(server, id), place, id },
+    items: () => stored(database, id),
+    all: () => written(database, id),
+  };
+}
+
+export type NewDesk = Awaited<ReturnType<typeof newDesk>>;
 
 export type Stored = {
   readonly id: string;
