@@ -1,10 +1,10 @@
 import { sql } from 'kysely';
-import type { Database } from '../db/connect.ts';
+import { type Database, within } from '../db/connect.ts';
 import { environmentNotFound, QueueError } from './errors.ts';
 import { type ItemRow, itemAnswer, itemSource, toWorkItem, type WorkItem } from './items.ts';
 import { checkText, LIMITS } from './limits.ts';
 
-/** What ends beside this leaves a successor at most once a look; a session that is faster is a caller's loop. */
+/** The last one sees nothing left. What ends beside this leaves a successor at most once a look; who is faster is a caller's loop. */
 const LOOKS_MAX = 5;
 
 /**
@@ -19,21 +19,23 @@ export async function cancelSession(
 ): Promise<readonly WorkItem[]> {
   checkText('environmentId', environmentId, LIMITS.idCharacters);
   checkText('sessionId', sessionId, LIMITS.sessionIdCharacters);
-  const cancelled: WorkItem[] = [];
-  for (let look = 0; look < LOOKS_MAX; look++) {
-    const { items, isAll } = await cancelSeen(database, environmentId, sessionId);
-    cancelled.push(...items);
-    if (isAll) return cancelled;
-  }
-  throw new QueueError('unavailable', `the session's items ended ${LOOKS_MAX} times meanwhile, try again`);
+  return database.transaction(async (transaction) => {
+    const cancelled: WorkItem[] = [];
+    for (let look = 0; look < LOOKS_MAX; look++) {
+      const { items, seen } = await cancelSeen(within(database, transaction), environmentId, sessionId);
+      if (seen === 0) return cancelled;
+      cancelled.push(...items);
+    }
+    throw new QueueError('unavailable', `the session's items ended ${LOOKS_MAX} times meanwhile, try again`);
+  });
 }
 
-/** Not all: what was unfinished at first had ended when its row was free, and may have left a successor that this look cannot see. */
+/** Of what was `seen`, some may have left its slot before its row was free, to a successor that this look could not see. */
 async function cancelSeen(
   database: Database,
   environmentId: string,
   sessionId: string,
-): Promise<{ items: WorkItem[]; isAll: boolean }> {
+): Promise<{ items: WorkItem[]; seen: number }> {
   const { workItems, environments } = database.names;
   const rows = await database.rows(sql<{ found: boolean; seen: number; id: string | null } & Omit<ItemRow, 'id'>>`
     with seen as materialized (
@@ -56,5 +58,5 @@ async function cancelSeen(
     order by w.seq`);
   if (!rows[0]?.found) throw environmentNotFound(environmentId);
   const items = rows.flatMap((row) => (row.id === null ? [] : [toWorkItem({ ...row, id: row.id })]));
-  return { items, isAll: items.length === rows[0].seen };
+  return { items, seen: rows[0].seen };
 }
