@@ -49,6 +49,12 @@ t.test('the start command, its pasted block and the SDK example work as the READ
   const env = Object.fromEntries(exports.map((line) => line.slice('export '.length).split('=', 2) as [string, string]));
   const worked = await inNode(block('js worker'), env);
   t.match(worked.stdout, 'working on session-1\n');
+  const controlled = await inNode(block('js client'), env);
+  t.match(
+    controlled.stdout,
+    /^work_\S+ is queued\nno_worker_polls: |^work_\S+ is queued\n$/,
+    'the client of our own routes',
+  );
   t.equal(await end(server), 0, 'SIGTERM ends it cleanly');
 });
 
