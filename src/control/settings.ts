@@ -69,7 +69,7 @@ export async function changeSettings(
     with current as materialized (
       select e.id, coalesce(${next('leaseTtlSeconds')}, ${defaults.leaseTtlSeconds}::integer) as ttl,
         coalesce(${next('leaseTtlSecondsMax')}, ${defaults.leaseTtlSecondsMax}::integer) as ttl_max
-      from ${environments} e where e.id = ${id} for update
+      from ${environments} e where e.id = ${id} for no key update
     ), changed as (
       update ${environments} e
       set ${sql.join(NAMES.map((name) => sql`${sql.id(SETTINGS[name].column)} = ${next(name)}`))}
