@@ -1,57 +1,7 @@
 import { mock } from 'node:test';
-import t, { type Test } from 'tap';
-import { createHandOuts, type HandOutsOptions } from '../../src/dispatch/hand-outs.ts';
-import type { HandOut } from '../../src/queue/poll.ts';
-import { turn, watchPromise } from '../support/gates.ts';
-
-type Look = { environmentId: string; takers: string[]; find(...items: string[]): Promise<void>; fail(): Promise<void> };
-
-const handOutOf = (id: string) => ({ item: { id } }) as HandOut;
-
-/** Hand-outs whose looks the test answers, and whose clock it moves. */
-function gatedHandOuts(t: Test, options: Partial<HandOutsOptions> = {}) {
-  mock.timers.enable({ apis: ['setTimeout'] });
-  t.teardown(() => mock.timers.reset());
-  const looks: Look[] = [];
-  const back: string[] = [];
-  const handOuts = createHandOuts({
-    look: (environmentId, _minQueuedAgeMs, takers) =>
-      new Promise((resolve, reject) => {
-        looks.push({
-          environmentId,
-          takers: takers.map((taker) => taker.workerId ?? ''),
-          async find(...items) {
-            resolve({
-              handOuts: takers.map((_, n) => (items[n] === undefined ? null : handOutOf(items[n]))),
-              setAside: 0,
-            });
-            await turn();
-          },
-          async fail() {
-            reject(new Error('the database is gone'));
-            await turn();
-          },
-        });
-      }),
-    putBack: async ({ item }) => void back.push(item.id),
-    ...options,
-  });
-  /** A poll named by its worker. */
-  const take = (workerId: string, blockMs?: number, environmentId = 'env') => {
-    const client = new AbortController();
-    const request = {
-      environmentId,
-      workerId,
-      blockMs,
-      reclaimOlderThanMs: 5_000,
-      minQueuedAgeMs: 0,
-      signal: client.signal,
-    };
-    const seen = watchPromise(handOuts.take(request).then((handOut) => handOut?.item.id ?? null));
-    return { seen, leave: () => client.abort() };
-  };
-  return { handOuts, looks, back, take, takers: () => looks.map((look) => look.takers) };
-}
+import t from 'tap';
+import { gatedHandOuts } from '../support/gated-hand-outs.ts';
+import { turn } from '../support/gates.ts';
 
 t.test('a poll that does not wait is answered null only by a look that began after it came', async (t) => {
   const { take, looks, takers } = gatedHandOuts(t);
@@ -285,3 +235,60 @@ t.test('closing answers null to all who wait, and still looks for those who do n
   await looks[before]?.find('2');
   t.match(drain.seen, { settled: true, value: '2' });
 });
+
+t.test('a look that set something aside is not the last word, for whoever it found nothing for', async (t) => {
+  for (const blockMs of [undefined, 999]) {
+    const { take, looks, takers } = gatedHandOuts(t);
+    const poll = take('poll', blockMs);
+    await looks[0]?.setAside(1);
+    await looks[1]?.setAside(1);
+    t.notOk(poll.seen.settled);
+    await looks[2]?.find('1');
+    t.match(poll.seen, { settled: true, value: '1' });
+    t.same(takers(), [['poll'], ['poll'], ['poll']]);
+    mock.timers.reset();
+  }
+});
+
+t.test('whom it found something for has it; the next look is for the others, and may find nothing', async (t) => {
+  const { take, looks, takers } = gatedHandOuts(t);
+  take('first');
+  const [a, b] = [take('a'), take('b')];
+  await looks[0]?.find();
+  await looks[1]?.setAside(1, '1');
+  t.match(a.seen, { settled: true, value: '1' });
+  t.notOk(b.seen.settled);
+  const late = take('late');
+  t.same(takers()[2], ['b'], 'who comes during a look has the next one');
+  await looks[2]?.find();
+  t.match(b.seen, { settled: true, value: null });
+  await looks[3]?.find();
+  t.match(late.seen, { settled: true, value: null });
+  t.equal(looks.length, 4);
+});
+
+t.test('what was set aside for the last in line is looked behind for nobody', async (t) => {
+  const { take, looks } = gatedHandOuts(t);
+  take('first');
+  const [gone, served] = [take('gone', 999), take('served', 999)];
+  await looks[0]?.find();
+  gone.leave();
+  await looks[1]?.setAside(1, '0', '1');
+  t.match(served.seen, { settled: true, value: '1' });
+  t.equal(looks.length, 2);
+});
+
+t.test(
+  'a poll whose time is up while items are set aside is answered after the look that sets none aside',
+  async (t) => {
+    const { take, looks } = gatedHandOuts(t);
+    const poll = take('poll', 500);
+    await looks[0]?.setAside(1);
+    mock.timers.tick(500);
+    await turn();
+    t.notOk(poll.seen.settled);
+    await looks[1]?.find();
+    t.match(poll.seen, { settled: true, value: null });
+    t.equal(looks.length, 2);
+  },
+);

@@ -1,0 +1,140 @@
+import pg from 'pg';
+import t, { type Test } from 'tap';
+import { caller, OPERATOR_KEY, until } from './support/harness.ts';
+import { freshDatabase, startMain } from './support/process.ts';
+import { settingsOf } from './support/settings.ts';
+import { BLOCK_MS, IN_TIME_MS } from './support/waiting.ts';
+
+const as = OPERATOR_KEY;
+
+/** Two server processes on one database, an environment and its key; what is changed is changed on the one, seen on the other. */
+async function twoServers(t: Test) {
+  const databaseUrl = await freshDatabase(t);
+  const variables = { DATABASE_URL: databaseUrl, LEASEHOLD_API_KEY: OPERATOR_KEY, SWEEP_INTERVAL_MS: '50' };
+  const [one, other] = await Promise.all([startMain(t, variables), startMain(t, variables)]);
+  const client = new pg.Client({ connectionString: databaseUrl });
+  await client.connect();
+  t.teardown(() => client.end());
+  const [here, there] = [caller(one.url, as), caller(other.url, as)];
+  const environment = async (name: string) => {
+    const { id } = (await here('POST', '/v1/environments', { body: { name } })).json;
+    const work = (path: string) => `/v1/environments/${id}/work${path}`;
+    return {
+      id,
+      work,
+      settings: settingsOf({ call: here }, id),
+      enqueue: async (session: string): Promise<string> =>
+        (
+          await here('POST', `/control/v1/environments/${id}/work`, {
+            body: { data: { type: 'session', id: session } },
+          })
+        ).json.id,
+      /** The next item, taken here or there; null when there is none. */
+      poll: async (call: typeof here, query = '') => (await call('GET', work(`/poll${query}`))).json,
+    };
+  };
+  /** From the database's now to the lapse. */
+  const lease = async (id: string): Promise<number> => {
+    const { rows } = await client.query(
+      'select extract(epoch from lease_expires_at - clock_timestamp())::float8 as s from leasehold.work_items where id = $1',
+      [id],
+    );
+    return rows[0].s;
+  };
+  const lapse = (id: string, seconds: number) =>
+    client.query(
+      'update leasehold.work_items set lease_expires_at = clock_timestamp() - $2::float8 * interval $$1 second$$ where id = $1',
+      [id, seconds],
+    );
+  const rowOf = async (id: string) =>
+    (await client.query('select state, stop_reason as reason from leasehold.work_items where id = $1', [id])).rows[0];
+  return { client, here, there, environment, lease, lapse, rowOf };
+}
+
+const isAbout = (t: Test, actual: number, expected: number, what: string) =>
+  t.ok(actual > expected - 5 && actual <= expected, `${what}: ${expected} s, was ${actual}`);
+
+t.test('what is set through one server acts at once on both', async (t) => {
+  const { client, here, there, environment, lease, lapse, rowOf } = await twoServers(t);
+  const [ours, neighbour] = [await environment('ours'), await environment('neighbour')];
+  const defaults = { lease_ttl_seconds: 120, lease_ttl_max_seconds: 300, startup_lease_seconds: 120 };
+  const own = { lease_ttl_seconds: 20, lease_ttl_max_seconds: 40, startup_lease_seconds: 10 };
+  // Both servers have served both environments before.
+  for (const { poll } of [ours, neighbour]) for (const call of [here, there]) t.equal(await poll(call), null);
+  const changed = await ours.settings.change({
+    ...own,
+    reclaim_older_than_ms: 60_000,
+    max_hand_outs: 1,
+    retention_days: 2,
+  });
+  t.equal(changed.status, 200);
+  t.strictSame((await settingsOf({ call: there }, ours.id).read()).json, changed.json);
+
+  for (const [place, fields, reservation] of [
+    [ours, own, 60],
+    [neighbour, defaults, 5],
+  ] as const) {
+    for (const call of [there, here]) {
+      await place.enqueue('session');
+      const { id } = await place.poll(call);
+      isAbout(t, await lease(id), reservation, 'reservation');
+      await call('POST', place.work(`/${id}/ack`));
+      isAbout(t, await lease(id), fields.startup_lease_seconds, 'startup lease');
+      const first = await call('POST', place.work(`/${id}/heartbeat?expected_last_heartbeat=NO_HEARTBEAT`));
+      t.equal(first.json.ttl_seconds, fields.lease_ttl_seconds);
+      const query = `expected_last_heartbeat=${first.json.last_heartbeat}&desired_ttl_seconds=1000`;
+      const second = await call('POST', place.work(`/${id}/heartbeat?${query}`));
+      t.equal(second.json.ttl_seconds, fields.lease_ttl_max_seconds);
+      await call('POST', place.work(`/${id}/stop`), { body: { force: true } });
+    }
+  }
+
+  const spent = await ours.enqueue('spent by a poll');
+  t.equal((await ours.poll(there)).id, spent);
+  await lapse(spent, 1);
+  t.equal(await ours.poll(there), null);
+  t.strictSame(await rowOf(spent), { state: 'stopped', reason: 'exhausted' });
+  const swept = await ours.enqueue('spent by the sweep');
+  t.equal((await ours.poll(there)).id, swept);
+  await lapse(swept, 3);
+  await until('a sweep to set it aside', async () => (await rowOf(swept)).reason === 'exhausted', 10_000);
+  const free = await neighbour.enqueue('of the neighbour');
+  t.equal((await neighbour.poll(there)).id, free);
+  await lapse(free, 1);
+  t.type((await neighbour.poll(there)).id, 'string', 'its work is handed out again');
+
+  await client.query(
+    `update leasehold.work_items set stopped_at = clock_timestamp() - interval '3 days' where state = 'stopped'`,
+  );
+  const left = async (id: string) =>
+    (await client.query(`select from leasehold.work_items where environment_id = $1 and state = 'stopped'`, [id]))
+      .rowCount;
+  t.ok((await left(neighbour.id)) !== 0);
+  await until('it to be pruned', async () => (await left(ours.id)) === 0, 30_000);
+  t.equal(await left(neighbour.id), 2, 'the neighbour remembers longer');
+});
+
+t.test('what is paused on one server is paused on both; resuming on one wakes the polls of the other', async (t) => {
+  const { here, there, environment } = await twoServers(t);
+  const [ours, neighbour] = [await environment('ours'), await environment('neighbour')];
+  const block = `?block_ms=${BLOCK_MS}`;
+  const first = await ours.enqueue('first');
+  const paused = await ours.settings.pause();
+  for (const call of [here, there]) t.equal(await ours.poll(call), null, 'at once');
+  const free = await neighbour.enqueue('session');
+  t.equal((await neighbour.poll(there)).id, free, 'the neighbour goes on');
+  t.equal((await settingsOf({ call: there }, ours.id).pause()).json.paused_at, paused.json.paused_at);
+
+  const began = performance.now();
+  t.equal(await ours.poll(there, block), null);
+  t.ok(performance.now() - began >= BLOCK_MS - 5, 'it waited its time');
+
+  const waiting = there('GET', ours.work(`/poll${block}`), { headers: { 'anthropic-worker-id': 'patient' } });
+  const workers = async () => (await there('GET', `/control/v1/environments/${ours.id}/workers`)).text;
+  await until('the poll to wait', async () => (await workers()).includes('patient'));
+  const resumedAt = performance.now();
+  await ours.settings.resume();
+  t.equal((await waiting).json?.id, first);
+  const woken = performance.now() - resumedAt;
+  t.ok(woken < IN_TIME_MS / 2, `woken after ${woken} ms`);
+});
