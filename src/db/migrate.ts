@@ -8,15 +8,17 @@ const TABLE = 'migrations';
 const TURNS_MAX = 12;
 const LOCK_TIMEOUT = '55P03';
 
+type Migrations = Readonly<Record<string, (typeof MIGRATIONS)[keyof typeof MIGRATIONS]>>;
+
 /** Brings the schema to this version. Replicas that start together take turns (Kysely's advisory lock). */
-export async function migrate(database: Database): Promise<void> {
+export async function migrate(database: Database, migrations: Migrations = MIGRATIONS): Promise<void> {
   if ((await schemaStatus(database)) !== 'older') return;
   const migrator = new Migrator({
     db: Object.defineProperty(database.kysely.withTables(), 'introspection', { value: introspectorOf(database) }),
     provider: {
       async getMigrations() {
         return Object.fromEntries(
-          Object.entries(MIGRATIONS).map(([name, { up }]) => [name, { up: up(database.schema) }]),
+          Object.entries(migrations).map(([name, { up }]) => [name, { up: up(database.schema) }]),
         );
       },
     },
