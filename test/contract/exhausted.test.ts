@@ -264,22 +264,27 @@ for (const engine of ENGINES) {
       }
     });
 
-    t.test("a waiting poll that sets an item aside gets the item's follow-up", async (t) => {
-      const waiting = await waitingServer(t, { plain });
-      const { queue, environment, wait } = waiting;
-      const { item } = await queue.enqueue({ environmentId: environment.id, sessionId: 'session', maxHandOuts: 1 });
-      const request = { environmentId: environment.id, sessionId: 'session', requestId: 'next', followUp: true };
-      const { id } = (await waiting.poll()).answer.json;
-      await queue.ack([{ environmentId: environment.id, id }]);
-      t.match(await queue.enqueue(request), { created: false, item: { id: item.id } });
-      const { ended } = await wait();
-      await lapse(plain, id);
-      queue.wake(environment.id);
-      const timed = await ended;
-      t.not(timed.answer.json?.id, id);
-      gotIt(t, timed, timed.answer.json?.id);
-      t.match((await rowOf(plain, timed.answer.json.id)).session_id, 'session');
-    });
+    for (const how of ACTS) {
+      t.test(`the follow-up of what ${how} sets aside goes to the poll that waits`, async (t) => {
+        const waiting = await waitingServer(t, { plain });
+        const { queue, environment, wait } = waiting;
+        const request = { environmentId: environment.id, sessionId: 'session' };
+        const { item } = await queue.enqueue({ ...request, maxHandOuts: 1 });
+        const { id } = (await waiting.poll()).answer.json;
+        await queue.ack([{ environmentId: environment.id, id }]);
+        const covered = await queue.enqueue({ ...request, requestId: 'next', followUp: true });
+        t.match(covered, { created: false, item: { id: item.id } });
+        const { ended } = await wait();
+        await lapse(plain, id, LONG_LAPSED_SECONDS);
+        await (how === 'the sweep' ? queue.sweep() : queue.wake(environment.id));
+        const timed = await ended;
+        t.match(await rowOf(plain, timed.answer.json?.id), {
+          seq: String(Number(item.seq) + 1),
+          session_id: 'session',
+        });
+        gotIt(t, timed, timed.answer.json?.id);
+      });
+    }
 
     t.test('an item that ended otherwise is not set aside, and none is twice', async (t) => {
       const place = await capped(1);
