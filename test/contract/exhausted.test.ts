@@ -65,6 +65,8 @@ for (const engine of ENGINES) {
             },
           );
           t.match(page.json.data, [{ id, state: 'stopped' }]);
+          const superseded = await plain.rows(sql`select from ${plain.names.handOuts} where work_id = ${id}`);
+          t.equal(superseded.length, 0, 'its last hand-out was not superseded');
         });
       }
 
@@ -180,6 +182,8 @@ for (const engine of ENGINES) {
       await lowered.enqueue();
       await handOut(lowered, 2);
       await lowered.change({ max_hand_outs: 2 });
+      await server.queue.sweep();
+      t.match((await lowered.get('')).json.data, [{ state: 'queued' }], 'the sweep sees to what had its last hand-out');
       t.equal((await lowered.poll()).text, 'null');
       t.match((await lowered.get('')).json.data, [{ state: 'stopped' }]);
       const raised = await capped(1);

@@ -10,6 +10,9 @@ const STATES = [
   sql`state = 'starting', lease_expires_at = clock_timestamp() - interval '1 minute'`,
   sql`state = 'active', lease_expires_at = clock_timestamp() - interval '1 minute'`,
   sql`state = 'stopping', lease_expires_at = clock_timestamp() - interval '1 minute'`,
+  ...['queued', 'starting', 'active'].map(
+    (state) => sql`state = ${state}, max_hand_outs = 1, hand_out_count = 1, is_last_hand_out = true`,
+  ),
 ];
 
 async function isInvisible(t: Test, { queue }: Server, place: Place, id: string): Promise<void> {
