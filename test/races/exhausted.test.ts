@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import t, { type Test } from 'tap';
+import t from 'tap';
 import { changeSettings } from '../../src/control/settings.ts';
 import type { Database } from '../../src/db/connect.ts';
 import { ack } from '../../src/queue/ack.ts';
@@ -9,22 +9,30 @@ import { putBack } from '../../src/queue/put-back.ts';
 import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
 import { stop } from '../../src/queue/stop.ts';
 import { sweep } from '../../src/queue/sweep.ts';
-import { lapse, rowOf, type Server, testServer } from '../support/harness.ts';
-import { beat, hold, holding, replicas, type Stage } from '../support/interleave.ts';
+import { lapse, rowOf, testServer } from '../support/harness.ts';
+import { hold, replicas } from '../support/interleave.ts';
+import { newPlace, sessionsTokenOf } from '../support/places.ts';
 
 const LOOK = { ...DEFAULT_SETTINGS, minQueuedAgeMs: 0 };
 const LONG_LAPSED_SECONDS = 10;
-const STAGES: readonly Stage[] = ['reserved', 'starting', 'active'];
+const STAGES = ['reserved', 'starting', 'active'] as const;
 const taker = { workerId: null, reclaimOlderThanMs: 60_000 };
+/** One for all, each test has an environment of its own: none leaves anything for a later sweep. */
+const server = await testServer(t);
+const { database } = server;
 
 /** An item that was handed out as often as it may be, its last lease long lapsed. */
-async function spent(t: Test, stage: Stage) {
-  const server: Server = await testServer(t);
-  const { database, environment } = server;
-  await changeSettings(database, environment.id, { maxHandOuts: 1 }, DEFAULT_SETTINGS);
-  const held = await holding(server, 'session', stage);
-  await lapse(database, held.id, LONG_LAPSED_SECONDS);
-  return { server, database, environmentId: environment.id, ...held };
+async function spent(stage: (typeof STAGES)[number]) {
+  const place = await newPlace(server);
+  const environmentId = place.environment.id;
+  await changeSettings(database, environmentId, { maxHandOuts: 1 }, DEFAULT_SETTINGS);
+  const id = await place.enqueue();
+  const sessionsToken = sessionsTokenOf(await place.poll());
+  let token = 'NO_HEARTBEAT';
+  if (stage !== 'reserved') await place.ack(id);
+  if (stage === 'active') token = (await place.beat(id, token)).json.last_heartbeat;
+  await lapse(database, id, LONG_LAPSED_SECONDS);
+  return { place, environmentId, id, sessionsToken, token };
 }
 
 type Exhaust = (database: Database, environmentId: string) => Promise<{ setAside: number }>;
@@ -39,7 +47,7 @@ for (const stage of STAGES) {
       t.test(
         `an item (${stage}) that ${first} is setting aside is passed by ${second}, and set aside once`,
         async (t) => {
-          const { database, environmentId, id } = await spent(t, stage);
+          const { environmentId, id } = await spent(stage);
           const winner = await hold(t, database, (held) => firstWay(held, environmentId));
           t.equal(winner.answer.setAside, 1);
           t.equal((await secondWay(database, environmentId)).setAside, 0, 'while it is being set aside');
@@ -53,7 +61,7 @@ for (const stage of STAGES) {
     }
 
     t.test(`an item (${stage}) whose setting aside by ${first} was rolled back is set aside by the next`, async (t) => {
-      const { database, environmentId, id } = await spent(t, stage);
+      const { environmentId, id } = await spent(stage);
       const before = await rowOf(database, id);
       const winner = await hold(t, database, (held) => firstWay(held, environmentId));
       await winner.rollback();
@@ -69,12 +77,12 @@ for (const [name, way] of Object.entries(WAYS)) {
     ['active', 200],
   ] as const) {
     t.test(`a heartbeat (${stage}) that waits while ${name} sets its item aside extends nothing`, async (t) => {
-      const { server, database, environmentId, id, heartbeat: token } = await spent(t, stage);
+      const { place, environmentId, id, token } = await spent(stage);
       const exhausted = await hold(t, database, async (held) => {
         await way(held, environmentId);
         return rowOf(held, id);
       });
-      const beaten = beat(server, id, token);
+      const beaten = place.beat(id, token);
       await exhausted.untilBlocked();
       await exhausted.commit();
       const { status: answered, json } = await beaten;
@@ -84,7 +92,7 @@ for (const [name, way] of Object.entries(WAYS)) {
     });
 
     t.test(`${name} passes by a spent item (${stage}) that a heartbeat is saving, also once it is saved`, async (t) => {
-      const { database, environmentId, id, heartbeat: token } = await spent(t, stage);
+      const { environmentId, id, token } = await spent(stage);
       const request = { environmentId, id, expectedLastHeartbeat: token, desiredTtlSeconds: 60, isRetry: false };
       const saved = await hold(t, database, (held) => heartbeat(held, [request], DEFAULT_SETTINGS));
       t.match(saved.answer, [{ leaseExtended: true }]);
@@ -96,12 +104,12 @@ for (const [name, way] of Object.entries(WAYS)) {
   }
 
   t.test(`an ack that waits while ${name} sets its item aside is answered it as stopped`, async (t) => {
-    const { server, database, environmentId, id } = await spent(t, 'reserved');
+    const { place, environmentId, id } = await spent('reserved');
     const exhausted = await hold(t, database, async (held) => {
       await way(held, environmentId);
       return rowOf(held, id);
     });
-    const acked = server.call('POST', server.work(`/${id}/ack`));
+    const acked = place.ack(id);
     await exhausted.untilBlocked();
     await exhausted.commit();
     t.match(await acked, { status: 200, json: { id, state: 'stopped' } });
@@ -109,7 +117,7 @@ for (const [name, way] of Object.entries(WAYS)) {
   });
 
   t.test(`${name} passes by a spent item that an ack is saving, also once it is saved`, async (t) => {
-    const { database, environmentId, id } = await spent(t, 'reserved');
+    const { environmentId, id } = await spent('reserved');
     const acked = await hold(t, database, (held) => ack(held, [{ environmentId, id }], DEFAULT_SETTINGS));
     t.equal((await way(database, environmentId)).setAside, 0, 'while it is being saved');
     await acked.commit();
@@ -120,16 +128,15 @@ for (const [name, way] of Object.entries(WAYS)) {
   t.test(
     `a stop that waits while ${name} sets its item aside is a conflict; the other way it is the reason`,
     async (t) => {
-      const loser = await spent(t, 'active');
-      const exhausted = await hold(t, loser.database, (held) => way(held, loser.environmentId));
-      const { call, work } = loser.server;
-      const stopped = call('POST', work(`/${loser.id}/stop`), { body: { force: true } });
+      const loser = await spent('active');
+      const exhausted = await hold(t, database, (held) => way(held, loser.environmentId));
+      const stopped = loser.place.forceStop(loser.id);
       await exhausted.untilBlocked();
       await exhausted.commit();
       t.equal((await stopped).status, 409);
-      t.match(await rowOf(loser.database, loser.id), { stop_reason: 'exhausted' });
+      t.match(await rowOf(database, loser.id), { stop_reason: 'exhausted' });
 
-      const { database, environmentId, id } = await spent(t, 'active');
+      const { environmentId, id } = await spent('active');
       const request = { environmentId, id, force: true, reason: 'worker' } as const;
       const winner = await hold(t, database, (held) => stop(held, [request]));
       t.equal((await way(database, environmentId)).setAside, 0);
@@ -140,7 +147,7 @@ for (const [name, way] of Object.entries(WAYS)) {
   );
 
   t.test(`a put-back that waits while ${name} sets its item aside leaves it so`, async (t) => {
-    const { database, environmentId, id, sessionsToken } = await spent(t, 'reserved');
+    const { environmentId, id, sessionsToken } = await spent('reserved');
     const exhausted = await hold(t, database, (held) => way(held, environmentId));
     const back = putBack(database, sessionsToken, true);
     await exhausted.untilBlocked();
@@ -150,7 +157,7 @@ for (const [name, way] of Object.entries(WAYS)) {
   });
 
   t.test(`${name} does not set aside what a put-back is undoing, nor once it is undone`, async (t) => {
-    const { database, environmentId, id, sessionsToken } = await spent(t, 'reserved');
+    const { environmentId, id, sessionsToken } = await spent('reserved');
     const back = await hold(t, database, (held) => putBack(held, sessionsToken, true));
     t.equal((await way(database, environmentId)).setAside, 0);
     await back.commit();
@@ -162,18 +169,19 @@ for (const [name, way] of Object.entries(WAYS)) {
 t.test(
   '8 replicas that poll at once set each spent item aside once, and hand out what is behind them once',
   async (t) => {
-    const { database, environment, enqueue } = await testServer(t);
+    const { environment, enqueue } = await newPlace(server);
     const others = await replicas(t, database, 8);
     const { workItems } = database.names;
     for (let n = 0; n < 20; n++) await enqueue(`spent ${n}`);
     await database.rows(sql`update ${workItems}
-    set max_hand_outs = 1, hand_out_count = 1, is_last_hand_out = true, handed_out_at = clock_timestamp()`);
+    set max_hand_outs = 1, hand_out_count = 1, is_last_hand_out = true, handed_out_at = clock_timestamp()
+    where environment_id = ${environment.id}`);
     const ids = [await enqueue('one'), await enqueue('two'), await enqueue('three')];
     const polls = others.map(({ queue }) => queue.poll({ environmentId: environment.id, blockMs: 999 }));
     const got = (await Promise.all(polls)).flatMap((handOut) => handOut?.item.id ?? []);
     t.strictSame(got.sort(), ids.sort());
     const states = await database.rows(sql`select state, stop_reason as reason, count(*)::integer as n from ${workItems}
-    group by 1, 2 order by 1`);
+    where environment_id = ${environment.id} group by 1, 2 order by 1`);
     t.strictSame(states, [
       { state: 'queued', reason: null, n: 3 },
       { state: 'stopped', reason: 'exhausted', n: 20 },
