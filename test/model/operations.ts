@@ -161,38 +161,47 @@ type Way = {
   readonly followedBy: readonly Work[];
   readonly lapsedSecondsAgo: number | undefined;
   readonly ends: readonly End[];
-  readonly afterwards: 'asked for again' | 'its request taken' | 'put back' | 'beaten' | 'forgotten' | undefined;
+  readonly afterwards: 'asked for again' | 'put back' | 'forgotten' | undefined;
 };
-type End = 'poll' | 'paused poll' | 'sweep' | 'stop' | 'forced stop' | 'cancel' | 'give back' | 'give back unseen';
+type End =
+  | 'poll'
+  | 'paused poll'
+  | 'sweep'
+  | 'beat'
+  | 'stop'
+  | 'forced stop'
+  | 'cancel'
+  | 'cancel all kinds'
+  | 'give back'
+  | 'give back unseen';
 
+/** Weighed so that the rarest cell of the table comes by in a few dozen histories. */
 const ENDS: readonly (readonly End[])[] = [
-  ...[[], ['poll'], ['poll'], ['sweep'], ['sweep'], ['stop'], ['forced stop'], ['cancel'], ['cancel']],
+  ...[[], [], ['poll'], ['poll'], ['poll'], ['sweep'], ['sweep'], ['sweep'], ['sweep'], ['beat', 'sweep']],
   ...[
-    ['paused poll', 'poll'],
-    ['paused poll', 'sweep'],
-    ['give back', 'sweep'],
-    ['give back', 'poll'],
-    ['give back unseen'],
-  ],
-  ...[
+    ['stop'],
+    ['stop', 'beat'],
     ['stop', 'cancel'],
+    ['stop', 'cancel'],
+    ['beat'],
     ['stop', 'poll'],
     ['stop', 'paused poll'],
     ['stop', 'sweep'],
-    ['stop', 'forced stop'],
   ],
+  ...[['forced stop'], ['forced stop'], ['cancel'], ['cancel'], ['cancel'], ['cancel all kinds']],
+  ...[['paused poll', 'poll'], ['give back', 'sweep'], ['give back', 'poll'], ['give back unseen']],
 ] as End[][];
 
 const way: fc.Arbitrary<Way> = fc.record({
   slot: wireSlot,
-  work: fc.tuple(work, fc.constantFrom(null, 1, 1, 2)).map(([some, maxHandOuts]) => ({ ...some, maxHandOuts })),
+  work: fc.tuple(work, fc.constantFrom(null, 1, 1, 1, 2)).map(([some, maxHandOuts]) => ({ ...some, maxHandOuts })),
   requestId: fc.constantFrom('r1', 'r2', 'r3'),
-  reaches: fc.constantFrom<Way['reaches'][]>('a poll', 'an ack', 'a beat', 'a beat'),
+  reaches: fc.constantFrom<Way['reaches'][]>('a poll', 'an ack', 'a beat'),
   followedBy: fc.array(work, { maxLength: 2, size: 'max' }),
-  lapsedSecondsAgo: fc.constantFrom(undefined, 1, 3, 3),
+  lapsedSecondsAgo: fc.constantFrom(undefined, 1, 3, 3, 3),
   ends: fc.constantFrom(...ENDS),
   afterwards: fc.constantFrom<Way['afterwards'][]>(
-    ...(['asked for again', 'its request taken', 'put back', 'put back', 'beaten', 'forgotten', undefined] as const),
+    ...(['asked for again', 'asked for again', 'put back', 'put back', 'put back', 'forgotten', undefined] as const),
   ),
 });
 
@@ -219,20 +228,23 @@ function stepsOf({ slot, work, requestId, reaches, followedBy, lapsedSecondsAgo,
     poll: [poll],
     'paused poll': [{ verb: 'pause', environment }, poll, { verb: 'resume', environment }],
     sweep: [{ verb: 'sweep' }],
+    beat: (['current', 'replaced', 'never given out'] as const).map((token) => ({ ...heartbeat, token })),
     stop: [stop],
     'forced stop': [{ ...stop, force: true }],
     cancel: [{ verb: 'cancel', slot }],
+    'cancel all kinds': [
+      { ...enqueue, slot: 'A/s1 model_turn', requestId: undefined },
+      { verb: 'cancel', slot },
+    ],
     'give back': [giveBack],
     'give back unseen': [{ ...giveBack, unseen: true }],
   };
   const returns: Record<NonNullable<Way['afterwards']>, Operation[]> = {
-    'asked for again': [{ ...enqueue, followUp: true }],
-    'its request taken': [{ ...enqueue, slot: slot === 'A/s2' ? 'A/s3' : 'A/s2' }],
-    'put back': [true, false, true].map((before) => ({ verb: 'requeue', target: { ...target, before } })),
-    beaten: [
-      { ...heartbeat, token: 'current' },
-      { ...heartbeat, token: 'replaced' },
+    'asked for again': [
+      { ...enqueue, followUp: true },
+      { ...enqueue, slot: slot === 'A/s2' ? 'A/s3' : 'A/s2' },
     ],
+    'put back': [true, false, true].map((before) => ({ verb: 'requeue', target: { ...target, before } })),
     forgotten: [{ verb: 'grow old', slot, before: false }, { verb: 'sweep' }, enqueue],
   };
   return [

@@ -25,10 +25,10 @@ export async function comeDue(world: World, operation: Of<'come due'>): Promise<
   if (item.notBefore === 'future') item.notBefore = 'past';
   if (item.followUp?.notBefore === 'future') item.followUp = { ...item.followUp, notBefore: 'past' };
   await world.database.rows(sql`
-    update ${world.database.names.workItems} w set not_before = least(w.not_before, clock_timestamp()),
+    update ${world.database.names.workItems} w set not_before = case when w.not_before > clock_timestamp() then clock_timestamp() else w.not_before end,
       follow_up = case when w.follow_up ->> 'not_before' > '2999' then w.follow_up || jsonb_build_object('not_before', clock_timestamp())
         else w.follow_up end
-    where w.seq = ${item.seq} and (w.not_before is not null or w.follow_up is not null)`);
+    where w.seq = ${item.seq}`);
   return step(item, `${item.name} comes due, and what follows it`);
 }
 
