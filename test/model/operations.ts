@@ -173,7 +173,9 @@ type End =
   | 'cancel'
   | 'cancel all kinds'
   | 'give back'
-  | 'give back unseen';
+  | 'give back unseen'
+  | 'cap of 1'
+  | 'cap of 2';
 
 /** Weighed so that the rarest cell of the table comes by in a few dozen histories. */
 const ENDS: readonly (readonly End[])[] = [
@@ -190,13 +192,17 @@ const ENDS: readonly (readonly End[])[] = [
   ],
   ...[['forced stop'], ['forced stop'], ['cancel'], ['cancel'], ['cancel'], ['cancel all kinds']],
   ...[['paused poll', 'poll'], ['give back', 'sweep'], ['give back', 'poll'], ['give back unseen']],
+  ...[['paused poll'], ['cap of 1', 'poll'], ['cap of 1', 'sweep']],
+  ['cap of 2', 'poll', 'give back unseen', 'cap of 1', 'sweep'],
 ] as End[][];
 
 const way: fc.Arbitrary<Way> = fc.record({
   slot: wireSlot,
-  work: fc.tuple(work, fc.constantFrom(null, 1, 1, 1, 2)).map(([some, maxHandOuts]) => ({ ...some, maxHandOuts })),
+  work: fc
+    .tuple(work, fc.constantFrom(null, null, 1, 1, 1, 2))
+    .map(([some, maxHandOuts]) => ({ ...some, maxHandOuts })),
   requestId: fc.constantFrom('r1', 'r2', 'r3'),
-  reaches: fc.constantFrom<Way['reaches'][]>('a poll', 'an ack', 'a beat'),
+  reaches: fc.constantFrom<Way['reaches'][]>('a poll', 'an ack', 'a beat', 'a beat'),
   followedBy: fc.array(work, { maxLength: 2, size: 'max' }),
   lapsedSecondsAgo: fc.constantFrom(undefined, 1, 3, 3, 3),
   ends: fc.constantFrom(...ENDS),
@@ -236,6 +242,8 @@ function stepsOf({ slot, work, requestId, reaches, followedBy, lapsedSecondsAgo,
       { ...enqueue, slot: 'A/s1 model_turn', requestId: undefined },
       { verb: 'cancel', slot },
     ],
+    'cap of 1': [{ verb: 'cap', environment, maxHandOuts: 1 }],
+    'cap of 2': [{ verb: 'cap', environment, maxHandOuts: 2 }],
     'give back': [giveBack],
     'give back unseen': [{ ...giveBack, unseen: true }],
   };
