@@ -5,7 +5,7 @@ import t, { type Test } from 'tap';
 import { MIGRATIONS } from '../migrations/index.ts';
 import { type Database, openDatabase } from '../src/db/connect.ts';
 import { migrate, schemaStatus } from '../src/db/migrate.ts';
-import { ENGINES, type Engine, databaseUrl, lapse, rowOf, testClient, testServer, until } from './support/harness.ts';
+import { databaseUrl, ENGINES, type Engine, lapse, rowOf, testClient, testServer, until } from './support/harness.ts';
 import { freshDatabase, request, startMain } from './support/process.ts';
 import { versionBefore } from './support/version-0001.ts';
 
