@@ -170,6 +170,7 @@ type End =
   | 'beat'
   | 'stop'
   | 'forced stop'
+  | 'forced stop of the one before'
   | 'cancel'
   | 'cancel all kinds'
   | 'give back'
@@ -193,6 +194,7 @@ const ENDS: readonly (readonly End[])[] = [
   ...[['forced stop'], ['forced stop'], ['cancel'], ['cancel'], ['cancel'], ['cancel all kinds']],
   ...[['paused poll', 'poll'], ['give back', 'sweep'], ['give back', 'poll'], ['give back unseen']],
   ...[['paused poll'], ['cap of 1', 'poll'], ['cap of 1', 'sweep']],
+  ['stop', 'stop', 'forced stop of the one before'],
   ['cap of 2', 'poll', 'give back unseen', 'cap of 1', 'sweep'],
 ] as End[][];
 
@@ -237,6 +239,7 @@ function stepsOf({ slot, work, requestId, reaches, followedBy, lapsedSecondsAgo,
     beat: (['current', 'replaced', 'never given out'] as const).map((token) => ({ ...heartbeat, token })),
     stop: [stop],
     'forced stop': [{ ...stop, force: true }],
+    'forced stop of the one before': [{ ...stop, targets: [{ ...target, before: true }], force: true }],
     cancel: [{ verb: 'cancel', slot }],
     'cancel all kinds': [
       { ...enqueue, slot: 'A/s1 model_turn', requestId: undefined },
