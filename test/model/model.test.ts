@@ -4,8 +4,9 @@ import { createEnvironment } from '../../src/control/environments.ts';
 import { createQueue } from '../../src/create-queue.ts';
 import { PreparingClient } from '../../src/db/client.ts';
 import { databaseUrl, testDatabase } from '../support/harness.ts';
+import { histories } from './histories.ts';
 import { LEASE_TTL_SECONDS, LEASE_TTL_SECONDS_MAX, STARTUP_LEASE_SECONDS } from './model.ts';
-import { histories, type Operation } from './operations.ts';
+import type { Operation } from './operations.ts';
 import { perform } from './perform.ts';
 import { World } from './world.ts';
 
