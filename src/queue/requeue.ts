@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
+import { isForeignKeyViolation } from '../db/failures.ts';
 import { type DetailsRow, detailsAnswer, detailsSource, toWorkDetails, type WorkDetails } from './details.ts';
 import { QueueError } from './errors.ts';
 import { mintId } from './ids.ts';
@@ -14,7 +15,8 @@ import { checkRef, notFound, presentId, type WorkRef } from './items.ts';
 export async function requeueSetAside(database: Database, { environmentId, id }: WorkRef): Promise<WorkDetails> {
   checkRef({ environmentId, id });
   const { workItems, workInputs, environments } = database.names;
-  const [row] = await database.rows(sql<Row>`
+  const [row] = await database
+    .rows(sql<Row>`
     with old as materialized (
       select w.seq, w.id, w.environment_id, w.session_id, w.kind, w.lane, w.priority, w.metadata, w.max_hand_outs, w.traceparent, w.tracestate,
         case
@@ -23,7 +25,7 @@ export async function requeueSetAside(database: Database, { environmentId, id }:
           else 'not_set_aside'
         end as verdict
       from ${workItems} w join ${environments} e on e.id = w.environment_id
-      where w.id = ${id} and w.environment_id = ${environmentId} for update of w
+      where w.id = ${id} and w.environment_id = ${environmentId}
     ), created as (
       insert into ${workItems} (id, environment_id, session_id, kind, lane, state, priority, metadata, max_hand_outs,
         traceparent, tracestate, requeued_from, created_at)
@@ -38,7 +40,11 @@ export async function requeueSetAside(database: Database, { environmentId, id }:
     )
     select o.verdict, exists (select from ${workItems} w where w.requeued_from = ${id}) as "wasRequeued",
       ${presentId(database.names, sql`${environmentId}`, sql`${id}`)} as "presentId", ${detailsAnswer('c')}
-    from (select 1) one left join old o on true left join created c on true`);
+    from (select 1) one left join old o on true left join created c on true`)
+    .catch((error: unknown) => {
+      // The environment was deleted while this waited for its row, and the item with it.
+      throw isForeignKeyViolation(error) ? notFound(id) : error;
+    });
   if (row === undefined || row.verdict === null) throw notFound(id, row?.presentId);
   if (row.id !== null) return toWorkDetails({ ...row, id: row.id });
   switch (row.verdict) {

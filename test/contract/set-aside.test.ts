@@ -75,7 +75,9 @@ for (const engine of ENGINES) {
       await enqueue('session', { kind: 'model_turn' });
       const { json } = await enqueue('session');
       const before = await all();
-      checkRefusal(t, await requeue(old), 409, 'taken');
+      const refused = await requeue(old);
+      checkRefusal(t, refused, 409, 'taken');
+      t.match(refused.json.error.message, /has a live item/);
       t.same(await all(), before);
       await forceStop(json.id);
       t.equal((await requeue(old)).status, 201);

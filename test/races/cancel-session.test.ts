@@ -1,4 +1,5 @@
 import t, { type Test } from 'tap';
+import { deleteEnvironment } from '../../src/control/change-environment.ts';
 import type { Database } from '../../src/db/connect.ts';
 import { ack } from '../../src/queue/ack.ts';
 import { cancelSession } from '../../src/queue/cancel-session.ts';
@@ -134,7 +135,11 @@ for (const [name, end] of Object.entries(ENDS)) {
     await ended.commit();
     t.equal((await waiting).status, 200);
     const all = await items();
-    t.match(all, [{ state: 'stopped' }, { state: 'stopped', reason: 'cancelled' }]);
+    const reason = { stop: 'worker', 'stop that winds down': 'cancelled' }[name] ?? 'exhausted';
+    t.match(all, [
+      { state: 'stopped', reason },
+      { state: 'stopped', reason: 'cancelled' },
+    ]);
     t.equal(all.length, 2);
   });
 }
@@ -177,6 +182,18 @@ for (const end of ['commit', 'rollback'] as const) {
     t.strictSame([status, asked].toSorted(), end === 'commit' ? [200, 409] : asked === 200 ? [200, 201] : [201, 409]);
     t.match(await items(), [{ reason: 'exhausted' }, { state: 'queued' }]);
     t.equal((await items()).length, 2);
+  });
+
+  t.test(`what is put back waits for its environment that is being deleted; ${end}`, async (t) => {
+    const { database, ref, call, work, requeue, items } = await newServer(t, 'active');
+    await lapse(database, ref.id);
+    await call('GET', work('/poll'));
+    const deleted = await hold(t, database, (held) => deleteEnvironment(held, ref.environmentId));
+    const waiting = requeue(ref.id);
+    await deleted.untilBlocked();
+    await deleted[end]();
+    t.equal((await waiting).status, end === 'commit' ? 404 : 201);
+    t.equal((await items()).length, end === 'commit' ? 0 : 2);
   });
 
   t.test(`what is put back waits for a new item of its session; ${end}`, async (t) => {
