@@ -15,7 +15,6 @@ export const successors = ({ workItems, workInputs }: TableNames, ended: string)
     from ${sql.ref(ended)} e cross join lateral jsonb_to_record(e.follow_up) as f(id text, priority smallint,
       not_before timestamptz, metadata jsonb, max_hand_outs integer, traceparent text, tracestate text)
     where e.follow_up is not null
-    on conflict (environment_id, session_id, kind) where state in ('queued', 'starting', 'active') do nothing
     returning seq, id, environment_id
   ), successor_input as (
     insert into ${workInputs} (item_seq, input)
