@@ -13,6 +13,7 @@ t.test('each condition that decides over a write is found, in whatever clause it
       'sql`from a join b on x = y and u = v where z`',
       ['- on x = y', '- on u = v', '- where z'],
     ],
+    ['what is distinct on is no condition', 'sql`select distinct on (a) a from t where b`', ['- where b']],
     ['the predicate of ON CONFLICT', 'sql`on conflict (a) where b do nothing`', ['- where b']],
     ['true is no condition', 'sql`from a left join b on true`', []],
     ['BETWEEN keeps its AND', 'sql`where a between 1 and 2 and b`', ['- where a between 1 and 2', '- where b']],

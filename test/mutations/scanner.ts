@@ -62,7 +62,10 @@ function guardsIn(source: string, tokens: readonly Token[]): Guard[] {
 
   for (const [index, token] of tokens.entries()) {
     const next = tokens[index + 1]?.text;
-    if (token.text === 'where' || (token.text === 'on' && next !== 'conflict')) {
+    if (
+      token.text === 'where' ||
+      (token.text === 'on' && next !== 'conflict' && tokens[index - 1]?.text !== 'distinct')
+    ) {
       for (const part of conjuncts(clause(tokens, index, CLAUSE_ENDS))) add(token.text, part, always);
     } else if (token.text === 'when') {
       const subject = subjectOf(tokens, index).map(({ start, end }) => source.slice(start, end));
