@@ -70,6 +70,38 @@ for (const engine of ENGINES) {
   });
 }
 
+t.test('follow-ups of a batch go with their own environment, session and kind, each with its input', async (t) => {
+  const { database, queue, environmentId, asked } = await newLibrary(t);
+  const { id: elsewhere } = await createEnvironment(database, { name: 'elsewhere', type: 'self_hosted' });
+  const batch = [
+    asked('a'),
+    asked('a', { followUp: true, input: 'a' }),
+    asked('b'),
+    asked('a', { kind: 'web_exec' }),
+    { ...asked('a'), environmentId: elsewhere },
+    asked('c'),
+    asked('c', { followUp: true, input: 'c' }),
+  ];
+  const answers = await queue.enqueueAll(batch);
+  t.strictSame(created(answers), [true, false, true, true, true, true, false]);
+  const stops = [0, 2, 4, 5].flatMap((n) => {
+    const { environmentId, id = '' } = answers[n]?.item ?? { environmentId: '' };
+    return [{ environmentId, id, force: true, reason: 'operator' as const }];
+  });
+  t.strictSame(
+    await queue.stop(stops),
+    [true, false, false, true].map((isFollowed) => ({ state: 'stopped', isFollowed })),
+  );
+  const left = (await stored(database, environmentId)).filter(({ state }) => state === 'queued');
+  const told = left.map(({ session, kind, input }) => [session, kind, input]).toSorted();
+  t.strictSame(told, [
+    ['a', 'tool_exec', '"a"'],
+    ['a', 'web_exec', null],
+    ['c', 'tool_exec', '"c"'],
+  ]);
+  t.match(await stored(database, elsewhere), [{ state: 'stopped' }]);
+});
+
 t.test("a bare client's type parsers reach neither a batch nor a stop", async (t) => {
   const { database, queue, environmentId, asked, sessions } = await newLibrary(t);
   const odd = (parse: (text: string, oid: number) => unknown) =>
