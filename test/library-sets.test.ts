@@ -173,6 +173,7 @@ t.test('a request id is made of its parts, and tells where one ends', (t) => {
   );
   t.equal(new Set(ids).size, ids.length);
   t.throws(() => requestIdOf(), { code: 'invalid_request' });
+  t.throws(() => requestIdOf('a\ud800'), { code: 'invalid_request' }, 'it would be as any other of them');
   t.throws(() => requestIdOf('a', 1 as unknown as string), QueueError);
   t.end();
 });
