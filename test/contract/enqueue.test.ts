@@ -35,6 +35,19 @@ for (const engine of ENGINES) {
       t.match(Object.fromEntries(polled.headers), { traceparent, tracestate: 'a=b' });
     });
 
+    t.test('only tool_exec of a self_hosted environment is on the wire', async (t) => {
+      const [here, cloud] = [await newDesk(server), await newDesk(server, 'cloud')];
+      for (const [answer, lane] of [
+        [await here.enqueue('session', { kind: 'tool_exec' }), 'wire'],
+        [await here.enqueue('session', { kind: 'outputs_harvest' }), 'process'],
+        [await cloud.enqueue('session'), 'process'],
+      ] as const) {
+        t.equal(answer.status, 201);
+        t.match(await rowOf(database, answer.json.id), { lane });
+      }
+      t.equal((await cloud.poll()).json, null);
+    });
+
     t.test('what is not to be handed out before an instant waits for it, and then goes by priority', async (t) => {
       const { enqueue, poll } = await newDesk(server);
       const later = await enqueue('later', { not_before: '2999-01-01T00:00:00+02:00' });

@@ -1,4 +1,5 @@
 import { sql } from 'kysely';
+import type { Environment } from '../../src/control/environments.ts';
 import type { Database } from '../../src/db/connect.ts';
 import { type Answer, type CallOptions, OPERATOR_KEY, type Server } from './harness.ts';
 import { newPlace } from './places.ts';
@@ -36,8 +37,8 @@ export function desk(server: Pick<Server, 'call'>, environmentId: string): Desk 
 }
 
 /** A place of a test's own with its desk; `along` and the like take the `place`. */
-export async function newDesk(server: Server) {
-  const place = await newPlace(server);
+export async function newDesk(server: Server, type?: Environment['type']) {
+  const place = await newPlace(server, type);
   const { database } = place;
   const { id } = place.environment;
   return {
