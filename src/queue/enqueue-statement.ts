@@ -39,10 +39,9 @@ export function enqueueStatement(
   const hasRequestId = requests.some(({ requestId }) => requestId !== undefined);
   return sql`
     with ${wanted(requests)}, ${hasRequestId ? known(names) : noneKnown}, covering as materialized (
-      select ${itemSource('w')}, w.lane from (
-        select distinct q.environment_id, q.session_id, q.kind from wanted q
-        where q.slot not in (select k.slot from known k)
-      ) s join ${workItems} w on w.environment_id = s.environment_id and w.session_id = s.session_id and w.kind = s.kind
+      select ${itemSource('w')}, w.lane, q.slot
+      from wanted q join ${workItems} w
+        on w.environment_id = q.environment_id and w.session_id = q.session_id and w.kind = q.kind
       where w.state in ('queued', 'starting', 'active')
       ${hasFollowUp ? sql`order by w.seq for no key update of w` : sql``}
     ), judged as materialized (
@@ -55,11 +54,10 @@ export function enqueueStatement(
           when c.seq is not null then 'covered'
           else 'new' end as verdict
       from wanted q left join ${environments} e on e.id = q.environment_id left join known k on k.slot = q.slot
-        left join covering c on k.slot is null
-          and c.environment_id = q.environment_id and c.session_id = q.session_id and c.kind = q.kind
+        left join covering c on c.slot = q.slot
     ), open as materialized (
       select q.*, j.seq, j.lane, j.verdict,
-        row_number() over (partition by q.environment_id, q.session_id, q.kind order by q.slot) as turn
+        first_value(q.id) over (partition by q.environment_id, q.session_id, q.kind order by q.slot) as first_id
       from wanted q join judged j on j.slot = q.slot
       where j.verdict in ('covered', 'new')
         and not exists (select from judged b where b.verdict not in ('known', 'covered', 'new'))
@@ -69,24 +67,22 @@ export function enqueueStatement(
       ${isBatch ? sql`overriding system value` : sql``}
       select ${isBatch ? sql`b.seq, ` : sql``}o.id, o.environment_id, o.session_id, o.kind, o.lane, 'queued', o.priority, o.not_before, o.metadata,
         o.max_hand_outs, f.follow_up, o.traceparent, o.tracestate, ${isBatch ? sql`b.created_at` : sql`clock_timestamp()`}
-      from open o ${isBatch ? sql`join numbered b on b.slot = o.slot` : sql``} left join follow f
-        on f.environment_id = o.environment_id and f.session_id = o.session_id and f.kind = o.kind
-      where o.verdict = 'new' and o.turn = 1
+      from open o ${isBatch ? sql`join numbered b on b.id = o.id` : sql``} left join follow f on f.first_id = o.id
+      where o.verdict = 'new' and o.id = o.first_id
       ${isBatch ? sql`order by o.environment_id, o.session_id, o.kind` : sql``}
       ${isWhole ? sql`` : sql`on conflict (environment_id, session_id, kind) where state in ('queued', 'starting', 'active') do nothing`}
       returning ${itemSource('work_items')}, lane
     )${hasInput ? inputs(names) : sql``}${hasFollowUp ? followed(names) : sql``}${hasRequestId ? remembered(names) : sql``},
     answer as materialized (
-      select j.slot, j.verdict, j.verdict = 'new' and o.turn = 1 as created, a.lane, ${itemSource('a')}
-      from judged j left join open o on o.slot = j.slot join wanted q on q.slot = j.slot
+      select j.slot, j.verdict, coalesce(a.id = o.id, false) as created, a.lane, ${itemSource('a')}
+      from judged j left join open o on o.slot = j.slot
         left join lateral (
-          select ${itemSource('c')}, c.lane from created c where j.verdict = 'new'
-            and c.environment_id = q.environment_id and c.session_id = q.session_id and c.kind = q.kind
+          select ${itemSource('c')}, c.lane from created c where c.id = o.first_id
           union all
-          select ${itemSource('c')}, c.lane from covering c where j.verdict = 'covered' and c.seq = j.seq
+          select ${itemSource('c')}, c.lane from covering c where j.verdict = 'covered' and c.slot = j.slot
           union all
           select ${itemSource('w')}, w.lane from ${workItems} w where j.verdict = 'known' and w.seq = j.seq
-        ) a on not exists (select from judged b where b.verdict not in ('known', 'covered', 'new'))
+        ) a on true
     )${alongside === undefined ? sql`` : sql`, alongside as (${alongside})`}
     select n.verdict, n.created::text as created, n.lane, ${itemAnswer('n')},
       ${isTold ? sql`(select count(pg_notify(${channel}, c.environment_id)) from created c where c.lane = 'wire')::text` : sql`null`} as told
@@ -124,25 +120,23 @@ const noneKnown = sql`known as (select null::bigint as slot, null::bigint as seq
 
 /** The first follow-up of each slot: of a covering item any, of a new one only a later request's (see follow-up.ts). */
 const follow = sql`follow as materialized (
-      select distinct on (o.environment_id, o.session_id, o.kind) o.environment_id, o.session_id, o.kind, o.seq,
+      select distinct on (o.first_id) o.first_id, o.seq,
         jsonb_build_object('id', o.id, 'priority', o.priority, 'not_before', o.not_before, 'metadata', o.metadata, 'input', o.input,
           'max_hand_outs', o.max_hand_outs, 'traceparent', o.traceparent, 'tracestate', o.tracestate) as follow_up
-      from open o where o.follow_up and (o.verdict = 'covered' or o.turn > 1)
-      order by o.environment_id, o.session_id, o.kind, o.slot
+      from open o where o.follow_up and (o.verdict = 'covered' or o.id <> o.first_id)
+      order by o.first_id, o.slot
     )`;
 
-const noneFollows = sql`follow as (
-      select null::text as environment_id, null::text as session_id, null::text as kind, null::jsonb as follow_up where false
-    )`;
+const noneFollows = sql`follow as (select null::text as first_id, null::jsonb as follow_up where false)`;
 
 /**
  * New items of a batch are numbered in the order given, since they are handed out so; they take their slots in another one, the
  * same for all: crosswise, two calls would deadlock.
  */
 const numbered = (schema: string) => sql`numbered as materialized (
-      select n.slot, clock_timestamp() as created_at,
+      select n.id, clock_timestamp() as created_at,
         nextval((select pg_get_serial_sequence(${`${schema}.work_items`}, 'seq')::regclass)) as seq
-      from (select o.slot from open o where o.verdict = 'new' and o.turn = 1 order by o.slot) n
+      from (select o.id from open o where o.verdict = 'new' and o.id = o.first_id order by o.slot) n
     ), `;
 
 const inputs = ({ workInputs }: TableNames) => sql`, inputs as (
@@ -157,8 +151,7 @@ const followed = ({ workItems }: TableNames) => sql`, followed as (
 const remembered = ({ requestIds }: TableNames) => sql`, remembered as (
       insert into ${requestIds} (environment_id, request_id, item_seq)
       select distinct on (o.environment_id, o.request_id) o.environment_id, o.request_id, coalesce(o.seq, c.seq)
-      from open o left join created c
-        on c.environment_id = o.environment_id and c.session_id = o.session_id and c.kind = o.kind
+      from open o left join created c on c.id = o.first_id
       where o.request_id is not null
       order by o.environment_id, o.request_id
     )`;
