@@ -93,7 +93,7 @@ export async function poll(
     ), chosen as materialized (
       select c.seq, c.id, c.worker_id, c.sessions_token_hash, c.handed_out_at, c.lapsed_state,
         c.acknowledged_at, c.started_at, c.last_heartbeat, c.lapsed_at, c.is_spent,
-        row_number() over (partition by c.is_spent order by c.turn, c.priority desc, c.seq) as slot
+        case when not c.is_spent then row_number() over (partition by c.is_spent order by c.turn, c.priority desc, c.seq) end as slot
       from (
         select f.seq, f.id, f.priority, f.worker_id, f.sessions_token_hash, f.handed_out_at, f.lapsed_state,
           f.acknowledged_at, f.started_at, f.last_heartbeat, f.lapsed_at, f.is_spent, 1 as turn
@@ -129,7 +129,7 @@ export async function poll(
         acknowledged_at = null, started_at = null, last_heartbeat = null, replaced_heartbeat = null,
         lapsed_at = null, lapsed_acknowledged_at = null, lapsed_started_at = null, lapsed_heartbeat = null
       from chosen c join taker t on t.slot = c.slot
-      where w.seq = c.seq and not c.is_spent
+      where w.seq = c.seq
       returning ${itemSource('w')}, t.slot
     )
     select exists (select from place) as found, (select count(*) from exhausted)::integer as "setAside",

@@ -3,6 +3,8 @@ import type { Database } from '../db/connect.ts';
 import type { QueueSettings } from './settings.ts';
 
 const ROWS_PER_STATEMENT_MAX = 500;
+/** Of one environment: more could not be removed, so more need not be looked for. */
+const ROWS_PER_ENVIRONMENT_MAX = ROWS_PER_STATEMENT_MAX;
 const SIGHTINGS_KEPT_SECONDS = 3_600;
 
 export type Pruned = {
@@ -28,7 +30,7 @@ export async function prune(
         select w.seq from ${workItems} w
         where w.environment_id = e.id and w.state = 'stopped'
           and w.stopped_at < clock_timestamp() - coalesce(e.retention_days, ${retentionDays}::integer) * interval '1 day'
-        order by w.stopped_at limit ${sql.lit(ROWS_PER_STATEMENT_MAX)} for update of w skip locked
+        order by w.stopped_at limit ${sql.lit(ROWS_PER_ENVIRONMENT_MAX)} for update of w skip locked
       ) o
       where turn.mine limit ${sql.lit(ROWS_PER_STATEMENT_MAX)}
     ), pruned as (

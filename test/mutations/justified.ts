@@ -21,6 +21,12 @@ export const JUSTIFIED: readonly Justified[] = [
     text: "w.state = 'stopped'",
     reason: 'names the partial index: a row has a stopped_at when it is stopped, and only then',
   },
+  {
+    file: 'src/queue/prune.ts',
+    cte: 'finished',
+    text: 'limit ${sql.lit(ROWS_PER_ENVIRONMENT_MAX)}',
+    reason: 'keeps the look at one environment to its index; the limit around it bounds what is removed',
+  },
   ...['w.id = wanted.id', 'w.environment_id = wanted.environment_id'].map((text) => ({
     ...{ file: 'src/queue/sets.ts', cte: '', text },
     reason: 'decides only whether an id that was not found is asked for once more, alone; that answer counts',
