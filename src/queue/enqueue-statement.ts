@@ -116,7 +116,8 @@ const known = ({ requestIds, workItems }: TableNames) => sql`known as materializ
         join ${workItems} w on w.seq = r.item_seq
     )`;
 
-const noneKnown = sql`known as (select null::bigint as slot, null::bigint as seq, null::boolean as agrees where false)`;
+/** A row of nulls, which joins nothing. */
+const noneKnown = sql`known as (select null::bigint as slot, null::bigint as seq, null::boolean as agrees)`;
 
 /** The first follow-up of each slot: of a covering item any, of a new one only a later request's (see follow-up.ts). */
 const follow = sql`follow as materialized (
@@ -127,7 +128,7 @@ const follow = sql`follow as materialized (
       order by o.first_id, o.slot
     )`;
 
-const noneFollows = sql`follow as (select null::text as first_id, null::jsonb as follow_up where false)`;
+const noneFollows = sql`follow as (select null::text as first_id, null::jsonb as follow_up)`;
 
 /**
  * New items of a batch are numbered in the order given, since they are handed out so; they take their slots in another one, the

@@ -4,7 +4,7 @@ export type Justified = { readonly file: string; readonly cte: string; readonly 
 
 export const JUSTIFIED: readonly Justified[] = [
   {
-    file: 'src/queue/enqueue.ts',
+    file: 'src/queue/enqueue-statement.ts',
     cte: '',
     text: "state in ('queued', 'starting', 'active')",
     reason: 'names the partial unique index: without it Postgres finds no such index and refuses the statement',

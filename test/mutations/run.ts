@@ -13,7 +13,7 @@ import { type Guard, mutate, scan } from './scanner.ts';
  */
 const VERBS = [
   ...[
-    'enqueue',
+    'enqueue-statement',
     'follow-up',
     'poll',
     'ack',
