@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
+import { given } from '../db/sql.ts';
 import { environmentNotFound } from './errors.ts';
 import { successors } from './follow-up.ts';
 import { hashSecret, mintId, mintSecret } from './ids.ts';
@@ -57,9 +58,15 @@ export async function poll(
       from ${environments} e where e.id = ${environmentId}
     ), taker as materialized (
       select t.fresh_id, t.token_hash, t.worker_id, t.reservation_ms, t.slot
-      from unnest(${takers.map(() => mintId('work'))}::text[], ${secrets.map(hashSecret)}::text[],
-        ${takers.map((taker) => taker.workerId)}::text[], ${takers.map((taker) => taker.reclaimOlderThanMs)}::integer[]
-      ) with ordinality as t(fresh_id, token_hash, worker_id, reservation_ms, slot)
+      from ${given(
+        takers.map((taker, n) => ({ ...taker, secret: secrets[n] ?? '' })),
+        {
+          fresh_id: ['text', () => mintId('work')],
+          token_hash: ['text', ({ secret }) => hashSecret(secret)],
+          worker_id: ['text', ({ workerId }) => workerId],
+          reservation_ms: ['integer', ({ reclaimOlderThanMs }) => reclaimOlderThanMs],
+        },
+      )}
     ), abandoned as materialized (
       select w.seq from ${workItems} w
       where w.environment_id = ${environmentId} and w.lane = 'wire' and w.state = 'stopping'
