@@ -1,9 +1,11 @@
 import { sql } from 'kysely';
 import t from 'tap';
 import { createEnvironment } from '../src/control/environments.ts';
+import { pruneControl } from '../src/control/prune.ts';
 import { createQueue } from '../src/create-queue.ts';
 import { type Database, within } from '../src/db/connect.ts';
 import { only } from '../src/queue/errors.ts';
+import { prune } from '../src/queue/prune.ts';
 import { testDatabase } from './support/harness.ts';
 
 const CALLS = 20;
@@ -58,4 +60,42 @@ t.test('what workers call finds its rows by index, also where it was planned on 
     return (await scans(database)) - before;
   });
   t.equal(scanned, 0);
+});
+
+/** The planner itself looks at the ends of an index. */
+const PROBED_MAX = 20;
+
+/** Rows read of a table by this transaction, whatever became of them. */
+const rowsRead = async ({ rows, schema }: Database, table: string): Promise<number> => {
+  const [row] = await rows(sql<{ read: number }>`
+    select (coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::integer as read from pg_stat_xact_user_tables
+    where schemaname = ${schema} and relname = ${table}`);
+  return row?.read ?? 0;
+};
+
+t.test('pruning does not read what is to be kept, however much of it and of environments there is', async (t) => {
+  const plain = await testDatabase(t, 'postgres', { poolConnectionsMax: 1 });
+  const { workItems, idempotencyKeys, auditLog } = plain.names;
+  for (const name of ['one', 'two', 'three']) {
+    const { id } = await createEnvironment(plain, { name, type: 'self_hosted' });
+    await plain.rows(sql`
+      insert into ${workItems} (id, environment_id, session_id, kind, lane, state, stop_reason, stopped_at)
+      select ${name}::text || n, ${id}, n::text, 'tool_exec', 'wire', 'stopped', 'worker', now() - interval '1 hour'
+      from generate_series(1, 2000) n`);
+  }
+  await plain.rows(sql`insert into ${idempotencyKeys} (caller, key, request_hash, answer)
+    select 'caller', n::text, 'hash', '{}' from generate_series(1, 5000) n`);
+  await plain.rows(sql`insert into ${auditLog} (key_id, key_name, action, status, request_id)
+    select 'key', 'name', 'action', 200, 'req' from generate_series(1, 5000) n`);
+  for (const table of [workItems, idempotencyKeys, auditLog]) await plain.rows(sql`analyze ${table}`);
+
+  await plain.transaction(async (transaction) => {
+    const database = within(plain, transaction);
+    await prune(database, { retentionDays: 7 });
+    await pruneControl(database, { retentionDays: 7 });
+    for (const table of ['work_items', 'idempotency_keys', 'audit_log']) {
+      const read = await rowsRead(database, table);
+      t.ok(read <= PROBED_MAX, `${read} rows of ${table}`);
+    }
+  });
 });

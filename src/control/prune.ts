@@ -15,6 +15,7 @@ export type ControlPruned = {
 /**
  * Removes answers to retried writes that are not given again, and what is past the retention time, in days: audit entries, and keys
  * since they were revoked or expired. Replicas take turns by an advisory lock; bounded, and skips what others hold.
+ * statement_timestamp: what is volatile would keep the index out, and all that is kept would be read each time.
  */
 export async function pruneControl(
   database: Database,
@@ -26,13 +27,13 @@ export async function pruneControl(
       select pg_try_advisory_xact_lock(hashtextextended(${`${database.schema} prune control`}, 0)) as mine
     ), outdated as materialized (
       select k.caller, k.key from ${idempotencyKeys} k, turn
-      where turn.mine and k.created_at <= clock_timestamp() - ${sql.lit(ANSWERS_KEPT_DAYS)} * interval '1 day'
+      where turn.mine and k.created_at <= statement_timestamp() - ${sql.lit(ANSWERS_KEPT_DAYS)} * interval '1 day'
       order by k.created_at limit ${sql.lit(ROWS_PER_STATEMENT_MAX)} for update of k skip locked
     ), forgotten as (
       delete from ${idempotencyKeys} k using outdated o where k.caller = o.caller and k.key = o.key returning k.key
     ), old as materialized (
       select a.seq from ${auditLog} a, turn
-      where turn.mine and a.at < clock_timestamp() - ${retentionDays} * interval '1 day'
+      where turn.mine and a.at < statement_timestamp() - ${retentionDays} * interval '1 day'
       order by a.at limit ${sql.lit(ROWS_PER_STATEMENT_MAX)} for update of a skip locked
     ), removed as (
       delete from ${auditLog} a using old o where a.seq = o.seq returning a.seq

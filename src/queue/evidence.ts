@@ -32,7 +32,7 @@ export const THRESHOLDS = {
 /** Hand-outs of the last day, items finished in the last hour, set-aside items: no more than this of each is looked at. */
 const ROWS_READ_MAX = 10_000;
 
-const ago = (seconds: number) => sql`(clock_timestamp() - ${sql.lit(seconds)} * interval '1 second')`;
+const ago = (seconds: number) => sql`(statement_timestamp() - ${sql.lit(seconds)} * interval '1 second')`;
 
 /** What is known of an environment's work on the wire lane: common table expressions, each of one row but for `given`. */
 export function facts(database: Database, environmentId: string): RawBuilder<unknown> {

@@ -16,6 +16,7 @@ export type Pruned = {
 /**
  * Removes what has been finished for its environment's retention time, with its inputs, request ids and hand-outs, and forgets
  * workers that were not seen for an hour. Replicas take turns by an advisory lock; bounded, and skips what others hold.
+ * statement_timestamp: what is volatile would keep the index out, and all that is kept would be read each time.
  */
 export async function prune(
   database: Database,
@@ -29,7 +30,7 @@ export async function prune(
       select o.seq from turn, ${environments} e cross join lateral (
         select w.seq from ${workItems} w
         where w.environment_id = e.id and w.state = 'stopped'
-          and w.stopped_at < clock_timestamp() - coalesce(e.retention_days, ${retentionDays}::integer) * interval '1 day'
+          and w.stopped_at < statement_timestamp() - coalesce(e.retention_days, ${retentionDays}::integer) * interval '1 day'
         order by w.stopped_at limit ${sql.lit(ROWS_PER_ENVIRONMENT_MAX)} for update of w skip locked
       ) o
       where turn.mine limit ${sql.lit(ROWS_PER_STATEMENT_MAX)}
