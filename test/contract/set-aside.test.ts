@@ -128,6 +128,18 @@ for (const engine of ENGINES) {
       },
     );
 
+    t.test('an item is stopped by its own environment’s path alone', async (t) => {
+      const [here, there] = [await newDesk(server), await newDesk(server)];
+      const { id } = (await here.enqueue('session')).json;
+      await here.enqueue('session', { follow_up: true });
+      const before = await here.all();
+      for (const stop of [there.stop, there.forceStop]) {
+        checkRefusal(t, await stop(id, { as: OPERATOR_KEY }), 404, 'in another environment');
+        t.same(await here.all(), before);
+      }
+      t.equal((await here.stop(id, { as: OPERATOR_KEY })).status, 204);
+    });
+
     t.test('cancel stops all that is unfinished of a session, of every kind and lane, and nothing else', async (t) => {
       const { enqueue, cancel, place, id: environment, all } = await newDesk(server);
       const other = await newDesk(server);
