@@ -79,7 +79,7 @@ for (const engine of ENGINES) {
               'as it was told',
             );
 
-            await place.forceStop(id);
+            t.equal((await place.forceStop(id)).status, state === 'stopping' ? 204 : 409);
             await lapse(database, id, 9);
             await place.poll('?reclaim_older_than_ms=60000');
             await queue.sweep();
@@ -147,7 +147,7 @@ for (const engine of ENGINES) {
       t.equal(await told(), true);
       await place.stop(id);
       t.equal(await told(), false, 'stopping');
-      await place.forceStop(id);
+      t.equal((await place.forceStop(id)).status, 204);
       t.equal(await told(), false, 'stopped');
     });
 
