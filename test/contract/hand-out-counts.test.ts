@@ -1,3 +1,4 @@
+import { sql } from 'kysely';
 import t from 'tap';
 import { ENGINES, lapse, rowOf, testDatabase, testServer } from '../support/harness.ts';
 import { itemIn, newPlace, type Place } from '../support/places.ts';
@@ -29,6 +30,24 @@ for (const engine of ENGINES) {
       }
       return ids;
     };
+
+    for (const row of ['queued, reservation lapsed', 'starting, lease lapsed', 'active, lease lapsed'] as const) {
+      t.test(`one poll takes one item, and leaves the next one (${row}) as it was`, async (t) => {
+        const place = await capped(null);
+        const ids = [(await itemIn(place, 'active, lease live')).id, (await itemIn(place, row)).id];
+        for (const id of ids) await lapse(plain, id);
+        const before = await Promise.all(ids.map((id) => rowOf(plain, id)));
+        t.match((await place.poll()).json, { id: String });
+        const after = await Promise.all(ids.map((id) => rowOf(plain, id).catch(() => null)));
+        const kept = after.findIndex((found) => found !== null);
+        t.equal(after[1 - kept], null, 'the other has another id');
+        t.strictSame(after[kept], before[kept]);
+        const superseded = await plain.rows(
+          sql`select from ${plain.names.handOuts} where environment_id = ${place.environment.id}`,
+        );
+        t.equal(superseded.length, 1);
+      });
+    }
 
     t.test(
       'an item is handed out as often as it may be, each time under another id; without a cap for ever',
