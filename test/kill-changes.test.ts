@@ -78,6 +78,7 @@ for (const headers of [{ 'idempotency-key': 'key' }, {}]) {
     const answer = enqueue(server, headers);
     await killBlocked();
     checkRefusal(t, await answer, 503, 'in the commit');
+    await until('the pool has noticed', () => rowCounts(server.database).then(Boolean, () => false));
     t.strictSame(await rowCounts(server.database), before, 'neither the act nor its entry');
     await client.query('select pg_advisory_unlock_all()');
     await until('it works again', async () => (await enqueue(server, headers)).status === 201);

@@ -194,9 +194,12 @@ export async function testClient(t: Test): Promise<pg.Client> {
 /** Waits until some statement of ours waits for a lock: the interleaving is then forced, not hoped for. */
 export async function untilBlocked(client: pg.Client, schema: string, count = 1): Promise<void> {
   await until(`${count} statements blocked by a lock`, async () => {
+    // By what it has locked: of a long statement only the beginning is shown, which need not name the schema.
     const { rows } = await client.query(
-      `select count(*)::int as n from pg_stat_activity where wait_event_type = 'Lock' and query like $1`,
-      [`%${schema}%`],
+      `select count(*)::int as n from pg_stat_activity a where a.wait_event_type = 'Lock' and exists (
+        select from pg_locks l join pg_class c on c.oid = l.relation join pg_namespace n on n.oid = c.relnamespace
+        where l.pid = a.pid and n.nspname = $1)`,
+      [schema],
     );
     return rows[0].n >= count;
   });
