@@ -36,7 +36,7 @@ const ATTEMPTS_MAX = 3;
 /**
  * Runs a change that an API key asked for, its statements in one transaction: with its entry in the audit log and, given an
  * Idempotency-Key, with the answer that a repeat gets for a day. A refusal of the act leaves nothing of it and is recorded likewise;
- * anything else that it throws leaves nothing at all, so that a repeat acts. Whoever is no API key acts without all that.
+ * bad input, and anything else that it throws, leaves nothing at all, so that a repeat acts. Whoever is no API key acts without all that.
  * Refuses, besides: invalid_request for a bad key, conflict for a key that was used for another request,
  * idempotency_in_progress while the first request runs; none of these is recorded.
  */
@@ -80,7 +80,7 @@ export async function changeAtOnce<Body>(
   try {
     return await act(database, (outcome, from) => auditInsert(database.names, { ...entry, ...outcome }, from));
   } catch (error) {
-    if (!(error instanceof QueueError) || error.code === 'unavailable') throw error;
+    if (!isRecorded(error)) throw error;
     await record(database, undefined, entry, error);
     throw error;
   }
@@ -104,13 +104,18 @@ async function tryOnce<Body>(
     });
   } catch (error) {
     if (error instanceof Overtaken) return undefined;
-    if (!(error instanceof QueueError) || error.code === 'unavailable') throw error;
+    if (!isRecorded(error)) throw error;
     // Rolled back: what refused may have been a statement that failed. In between the key is free, and recording asks for it again.
     return (await record(database, write, entry, error)) ? error : undefined;
   }
 }
 
 class Overtaken extends Error {}
+
+/** What was never understood is no outcome, whether a schema found it or the act: its key is free for the request that was meant. */
+const UNRECORDED: ReadonlySet<QueueErrorCode> = new Set(['unavailable', 'invalid_request', 'invalid_metadata']);
+
+const isRecorded = (error: unknown): error is QueueError => error instanceof QueueError && !UNRECORDED.has(error.code);
 
 /** What a repeat is told without acting; undefined when the turn is ours. */
 async function earlierOutcome<Body>(database: Database, write: RetriedWrite): Promise<Outcome<Body> | undefined> {

@@ -82,6 +82,14 @@ for (const engine of ENGINES) {
       t.equal((await ours())[0]?.request_id, refused.headers.get('request-id'));
       await enqueue('refused', { 'idempotency-key': 'refused' }, unknown);
       checkRefusal(t, await enqueue(''), 400, 'bad input');
+      const metadata = { '': 'a key without characters' };
+      const badly = { data: { type: 'session', id: fresh('badly') }, metadata };
+      const alone = await call('POST', `${control}/work`, { as: key.key, body: badly });
+      checkRefusal(t, alone, 400, 'bad input that only the act finds');
+      const batch = await call('POST', `${control}/work/batch`, { as: key.key, body: { items: [badly] } });
+      checkRefusal(t, batch, 400, 'the same in a batch');
+      const made = await call('POST', '/v1/environments', { as: key.key, body: { name: fresh('badly'), metadata } });
+      checkRefusal(t, made, 400, 'and of an environment');
       t.equal((await ours()).length, before.length + 1);
       const taken = await call('POST', '/v1/environments', { as: key.key, body: { name: environment.name } });
       checkRefusal(t, taken, 409, 'a name that is taken');

@@ -142,6 +142,22 @@ for (const engine of ENGINES) {
       t.equal((await enqueue(key, 'corrected')).status, 201);
     });
 
+    t.test('nor is bad input that only the act finds', async (t) => {
+      const control = `/control/v1/environments/${environment.id}`;
+      const data = { type: 'session', id: fresh() };
+      const tooLong = 'x'.repeat(262_145);
+      for (const [method, path, bad, good, status] of [
+        ['POST', '/work', { data, metadata: { '': 'a key without characters' } }, { data }, 201],
+        ['POST', '/work', { data, input: tooLong }, { data }, 200],
+        ['POST', '/work/batch', { items: [{ data, input: tooLong }] }, { items: [{ data }] }, 200],
+        ['PATCH', '/settings', { lease_ttl_seconds: 86_400 }, { lease_ttl_seconds: 60 }, 200],
+      ] as const) {
+        const asked = { as: OPERATOR_KEY, headers: { 'idempotency-key': fresh() } };
+        checkRefusal(t, await call(method, `${control}${path}`, { ...asked, body: bad }), 400, path);
+        t.equal((await call(method, `${control}${path}`, { ...asked, body: good })).status, status, path);
+      }
+    });
+
     t.test('an answer is given for a day, by the database; then the key acts and is answered anew', async (t) => {
       const key = fresh();
       const first = await enqueue(key, 'aged');
