@@ -58,6 +58,10 @@ const RETRY_AFTER_MS_MAX = 60_000;
  * Throws ControlError; what the caller's signal was aborted with, as it is.
  */
 export function createCall(options: ClientOptions) {
+  for (const name of ['baseUrl', 'apiKey'] as const) {
+    if (typeof options[name] !== 'string' || options[name] === '')
+      throw new TypeError(`${name} must be a text that is not empty`);
+  }
   const { baseUrl, apiKey, retriesMax = RETRIES_MAX, answerMsMax = ANSWER_MS_MAX, sleep = wait } = options;
   const send = options.fetch ?? fetch;
 

@@ -1,5 +1,5 @@
 import { type RawBuilder, sql } from 'kysely';
-import { rfc3339 } from '../db/sql.ts';
+import { rfc3339, type TableNames } from '../db/sql.ts';
 import { type ItemRow, itemAnswer, itemSource, toWorkItem, type WorkItem } from './items.ts';
 
 /** Why an item stopped. `exhausted` and `failed` are set aside: put back only by somebody's decision. */
@@ -24,6 +24,8 @@ export type WorkDetails = WorkItem & {
   readonly stopReason: StopReason | null;
   /** The set-aside item in whose place this one was made. */
   readonly requeuedFrom: string | null;
+  /** The item that was made in the place of this one, by its present id. */
+  readonly requeuedAs: string | null;
   /** Work follows when its slot is free. */
   readonly hasFollowUp: boolean;
 };
@@ -38,7 +40,7 @@ export const detailsSource = (alias: string): RawBuilder<unknown> =>
   sql.join([itemSource(alias), ...COLUMNS.map((column) => sql.ref(`${alias}.${column}`))]);
 
 /** The same columns as a statement answers them (see `itemAnswer`). */
-export const detailsAnswer = (alias: string): RawBuilder<unknown> => {
+export const detailsAnswer = ({ workItems }: TableNames, alias: string): RawBuilder<unknown> => {
   const column = (name: string) => sql.ref(`${alias}.${name}`);
   const instant = (name: string) => rfc3339(column(name));
   return sql`${itemAnswer(alias)}, ${column('lane')} as "lane", ${column('priority')} as "priority",
@@ -46,6 +48,7 @@ export const detailsAnswer = (alias: string): RawBuilder<unknown> => {
     ${column('hand_out_count')} as "handOutCount", ${column('worker_id')} as "workerId",
     ${instant('handed_out_at')} as "handedOutAt", ${instant('lease_expires_at')} as "leaseExpiresAt",
     ${column('stop_reason')} as "stopReason", ${column('requeued_from')} as "requeuedFrom",
+    (select n.id from ${workItems} n where n.requeued_from = ${column('id')}) as "requeuedAs",
     (${column('follow_up')} is not null and ${column('state')} in ('queued', 'starting', 'active'))::text as "hasFollowUp"`;
 };
 
@@ -64,5 +67,6 @@ export const toWorkDetails = (row: DetailsRow): WorkDetails => ({
   leaseExpiresAt: row.leaseExpiresAt,
   stopReason: row.stopReason,
   requeuedFrom: row.requeuedFrom,
+  requeuedAs: row.requeuedAs,
   hasFollowUp: row.hasFollowUp === 'true',
 });

@@ -73,16 +73,15 @@ export function enqueueStatement(
       ${isWhole ? sql`` : sql`on conflict (environment_id, session_id, kind) where state in ('queued', 'starting', 'active') do nothing`}
       returning ${itemSource('work_items')}, lane
     )${hasInput ? inputs(names) : sql``}${hasFollowUp ? followed(names) : sql``}${hasRequestId ? remembered(names) : sql``},
-    answer as materialized (
-      select j.slot, j.verdict, coalesce(a.id = o.id, false) as created, a.lane, ${itemSource('a')}
-      from judged j left join open o on o.slot = j.slot
-        left join lateral (
-          select ${itemSource('c')}, c.lane from created c where c.id = o.first_id
-          union all
-          select ${itemSource('c')}, c.lane from covering c where j.verdict = 'covered' and c.slot = j.slot
-          union all
-          select ${itemSource('w')}, w.lane from ${workItems} w where j.verdict = 'known' and w.seq = j.seq
-        ) a on true
+    found as materialized (
+      select o.slot, ${itemSource('c')}, c.lane from open o join created c on c.id = o.first_id
+      union all
+      select j.slot, ${itemSource('c')}, c.lane from judged j join covering c on c.slot = j.slot where j.verdict = 'covered'
+      union all
+      select j.slot, ${itemSource('w')}, w.lane from judged j join ${workItems} w on w.seq = j.seq where j.verdict = 'known'
+    ), answer as materialized (
+      select j.slot, j.verdict, coalesce(f.id = o.id, false) as created, f.lane, ${itemSource('f')}
+      from judged j left join open o on o.slot = j.slot left join found f on f.slot = j.slot
     )${alongside === undefined ? sql`` : sql`, alongside as (${alongside})`}
     select n.verdict, n.created::text as created, n.lane, ${itemAnswer('n')},
       ${isTold ? sql`(select count(pg_notify(${channel}, c.environment_id)) from created c where c.lane = 'wire')::text` : sql`null`} as told

@@ -58,6 +58,7 @@ export function facts(database: Database, environmentId: string): RawBuilder<unk
     ), aside as materialized (
       select count(*) as items from (
         select from ${workItems} w where ${ours} and w.state = 'stopped' and w.stop_reason in ('exhausted', 'failed')
+          and not exists (select from ${workItems} n where n.requeued_from = w.id)
         limit ${sql.lit(ROWS_READ_MAX)}
       ) w
     ), given as materialized (

@@ -61,7 +61,7 @@ export async function history(database: Database, { environmentId, id }: WorkRef
         i.stopped_at, case i.state when 'stopped' then i.stop_reason end
       from item i where i.handed_out_at is not null
     )
-    select ${detailsAnswer('i')}, (
+    select ${detailsAnswer(database.names, 'i')}, (
       select coalesce(json_agg(json_build_object('workId', g.work_id, 'workerId', g.worker_id,
         'handedOutAt', ${rfc3339(sql`g.handed_out_at`)}, 'acknowledgedAt', ${rfc3339(sql`g.acknowledged_at`)},
         'startedAt', ${rfc3339(sql`g.started_at`)}, 'lastHeartbeatAt', ${rfc3339(sql`g.last_heartbeat`)},

@@ -55,7 +55,7 @@ export async function listDetails(
       )`,
   );
   const rows = await database.rows(sql<{ found: boolean; id: string | null } & Omit<DetailsRow, 'id'>>`
-    select exists (select from ${environments} e where e.id = ${environmentId}) as found, ${detailsAnswer('w')}
+    select exists (select from ${environments} e where e.id = ${environmentId}) as found, ${detailsAnswer(database.names, 'w')}
     from (select 1) one left join lateral (
       select ${detailsSource('p')} from (
         ${sql.join(parts, sql` union all `)}

@@ -39,7 +39,7 @@ export async function requeueSetAside(database: Database, { environmentId, id }:
       select c.seq, i.input from created c, old o join ${workInputs} i on i.item_seq = o.seq
     )
     select o.verdict, exists (select from ${workItems} w where w.requeued_from = ${id}) as "wasRequeued",
-      ${presentId(database.names, sql`${environmentId}`, sql`${id}`)} as "presentId", ${detailsAnswer('c')}
+      ${presentId(database.names, sql`${environmentId}`, sql`${id}`)} as "presentId", ${detailsAnswer(database.names, 'c')}
     from (select 1) one left join old o on true left join created c on true`)
     .catch((error: unknown) => {
       // The environment was deleted while this waited for its row, and the item with it.
@@ -60,7 +60,7 @@ export async function requeueSetAside(database: Database, { environmentId, id }:
         'conflict',
         row.wasRequeued
           ? `work item ${id} was put back already`
-          : `the session of work item ${id} has a live item: it is put back when that has ended`,
+          : `the session of work item ${id} has a live item: try again when that has ended`,
       );
   }
 }

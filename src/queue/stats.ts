@@ -35,7 +35,8 @@ export async function stats(database: Database, environmentId: string): Promise<
 export const allStats = (database: Database): Promise<QueueGauges[]> =>
   database.rows(sql<QueueGauges>`
     select f.*, (select count(*) from ${database.names.workItems} w where w.environment_id = f."environmentId"
-      and w.state = 'stopped' and w.stop_reason in ('exhausted', 'failed'))::integer as "setAside"
+      and w.state = 'stopped' and w.stop_reason in ('exhausted', 'failed')
+      and not exists (select from ${database.names.workItems} n where n.requeued_from = w.id))::integer as "setAside"
     from (${figures(database, sql`where e.type = 'self_hosted' and e.archived_at is null`)}) f`);
 
 /** The statement; its rows are QueueStats. */

@@ -34,6 +34,7 @@ export const WorkDetails = Type.Object(
       description: 'Why it stops or stopped',
     }),
     requeued_from: Nullable<string>(Type.String({ description: 'The set-aside item that this one replaces' })),
+    requeued_as: Nullable<string>(Type.String({ description: 'The item that replaces this one, by its present id' })),
     follow_up: Type.Boolean({ description: 'Work follows when it ends' }),
   },
   { $id: 'WorkDetails', title: 'WorkDetails' },
@@ -54,6 +55,7 @@ export function toWorkDetails(item: WorkDetailsRecord): Static<typeof WorkDetail
     lease_expires_at: item.leaseExpiresAt,
     stop_reason: item.stopReason,
     requeued_from: item.requeuedFrom,
+    requeued_as: item.requeuedAs,
     follow_up: item.hasFollowUp,
   };
 }

@@ -80,7 +80,7 @@ for (const end of ['commit', 'rollback'] as const) {
     const elsewhere = desk(server, id);
     const deleted = await hold(t, database, (held) => deleteEnvironment(held, id));
     const gone = (sessionId: string, fields = {}) => asked(sessionId, { ...fields, environmentId: id });
-    const waiting = [
+    const waiting = Promise.allSettled([
       queue.enqueue(gone('plain')),
       queue.enqueue(gone('with request id', { requestId: 'request' })),
       queue.enqueueAll([asked('of another environment'), gone('in a batch')]),
@@ -92,11 +92,11 @@ for (const end of ['commit', 'rollback'] as const) {
         });
         return queue.enqueue(asked('mine, later'), transaction);
       }),
-    ];
+    ]);
     const [single, many] = [elsewhere.enqueue('over HTTP'), elsewhere.batch([['a'], ['b']])];
     await deleted.untilBlocked(6);
     await deleted[end]();
-    const outcomes = await Promise.allSettled(waiting);
+    const outcomes = await waiting;
     const refused = { status: 'rejected', reason: { code: 'environment_not_found', message: new RegExp(id) } };
     for (const outcome of outcomes.slice(0, 3)) t.match(outcome, end === 'commit' ? refused : { status: 'fulfilled' });
     t.match(outcomes[3], { status: 'fulfilled' }, "the caller's transaction goes on");
