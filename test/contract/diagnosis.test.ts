@@ -3,6 +3,7 @@ import t, { type Test } from 'tap';
 import { mintEnvironmentKey } from '../../src/control/key-rows.ts';
 import { issueKey } from '../../src/control/keys.ts';
 import { recordRefusals } from '../../src/queue/refusals.ts';
+import { requeueSetAside } from '../../src/queue/requeue.ts';
 import { STATEMENTS, watch } from '../support/gates.ts';
 import { ENGINES, lapse, OPERATOR_KEY, testServer } from '../support/harness.ts';
 import { newPlace, type Place, STALE_TOKEN, setLease } from '../support/places.ts';
@@ -318,6 +319,16 @@ for (const engine of ENGINES) {
       await place.ack(other);
       await place.beat(other, 'NO_HEARTBEAT');
       await finds(t, place, {}, 'held');
+      await place.forceStop(other);
+      await finds(t, place, { all_set_aside: { set_aside: 1 } }, 'the other has ended');
+      const back = await requeueSetAside(database, { environmentId: place.environment.id, id });
+      await place.forceStop(back.id);
+      await finds(t, place, {}, 'somebody has decided: it was put back');
+      const gauges = await server.queue.allStats();
+      t.match(
+        gauges.find(({ environmentId }) => environmentId === place.environment.id),
+        { setAside: 0 },
+      );
     });
 
     t.test('refusals that cannot be written change no answer, not even of the diagnosis', async (t) => {

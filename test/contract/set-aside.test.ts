@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import t from 'tap';
+import { history } from '../../src/queue/history.ts';
 import { desk, newDesk } from '../support/desk.ts';
 import { ENGINES, lapse, OPERATOR_KEY, rowOf, testServer } from '../support/harness.ts';
 import { along, type RowName } from '../support/places.ts';
@@ -27,7 +28,7 @@ for (const engine of ENGINES) {
       t.test(
         `what was set aside as ${reason} is put back as a new item that names it, and stays as it is`,
         async (t) => {
-          const { requeue, old, poll, items, enqueue } = await exhausted();
+          const { requeue, old, poll, items, enqueue, environment } = await exhausted();
           await database.rows(sql`update ${database.names.workItems} set stop_reason = ${reason} where id = ${old}`);
           const before = await rowOf(database, old);
           const { status, json } = await requeue(old);
@@ -44,6 +45,9 @@ for (const engine of ENGINES) {
             ...{ metadata: { team: 'tools' }, data: { id: 'session' }, follow_up: false, worker_id: null },
           });
           t.not(json.id, old);
+          const { id: environmentId } = environment;
+          const { work } = await history(database, { environmentId, id: old });
+          t.match(work, { state: 'stopped', requeuedAs: json.id }, 'and the old one tells of the new');
           t.same(await rowOf(database, old), before);
           t.strictSame(
             (await items()).map(({ input }) => input),

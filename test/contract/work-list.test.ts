@@ -52,7 +52,13 @@ for (const engine of ENGINES) {
         ...work,
         ...{ kind: 'tool_exec', lane: 'wire', priority: 0, not_before: null, max_hand_outs: null },
         ...{ hand_out_count: 1, worker_id: 'one', handed_out_at: held.handed_out_at },
-        ...{ lease_expires_at: held.lease_expires_at, stop_reason: null, requeued_from: null, follow_up: false },
+        ...{
+          lease_expires_at: held.lease_expires_at,
+          stop_reason: null,
+          requeued_from: null,
+          requeued_as: null,
+          follow_up: false,
+        },
       });
       t.ok(held.handed_out_at < held.acknowledged_at && held.lease_expires_at > held.latest_heartbeat_at);
       t.match(json.data[1], { lane: 'process', kind: 'mcp_exec', stop_reason: 'failed', hand_out_count: 0 });
