@@ -214,8 +214,8 @@ export function putBack<HandOut>(item: Item<HandOut>, by: HandOut, unseen: boole
 /** True when it changed something. Who acks what was never handed out has it all the same. */
 export function ack(item: AnyItem): boolean {
   if (item.state !== 'queued') return false;
+  if (!item.known) item.handOutCount += 1; // somebody had it after all, or knew the id of what was enqueued
   Object.assign(item, { state: 'starting', known: true, reservedBy: null, leaseSeconds: STARTUP_LEASE_SECONDS });
-  item.handOutCount = Math.max(item.handOutCount, 1);
   return true;
 }
 
