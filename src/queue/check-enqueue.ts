@@ -1,7 +1,16 @@
 import type { EnqueueRequest } from './enqueue.ts';
 import { QueueError } from './errors.ts';
 import { WORK_KINDS } from './items.ts';
-import { checkInteger, checkMetadata, checkText, findUnstorable, isInstant, isRecord, LIMITS } from './limits.ts';
+import {
+  checkInteger,
+  checkMetadata,
+  checkText,
+  findUnstorable,
+  isDeeper,
+  isInstant,
+  isRecord,
+  LIMITS,
+} from './limits.ts';
 
 /** What a header can carry: poll gives the trace context back in headers (contract §9). */
 const HEADER_TEXT = /^[\x20-\x7e]{1,512}$/;
@@ -35,10 +44,13 @@ export function checkEnqueue(request: EnqueueRequest, where = ''): void {
 }
 
 function checkInput(field: string, input: unknown): void {
+  if (isDeeper(input, LIMITS.inputLevels)) {
+    throw new QueueError('invalid_request', `${field} must nest at most ${LIMITS.inputLevels} levels deep`);
+  }
   let text: string | undefined;
   try {
     text = JSON.stringify(input);
-  } catch {} // a cycle, a bigint, or nested too deep
+  } catch {} // a bigint
   if (text === undefined) throw new QueueError('invalid_request', `${field} must be a JSON value`);
   const bytes = Buffer.byteLength(text);
   if (bytes > LIMITS.inputBytes) {

@@ -12,6 +12,8 @@ export const LIMITS = {
   descriptionCharacters: 2_048,
   requestIdCharacters: 200,
   inputBytes: 262_144,
+  /** What is written again later, and may then stand on a fuller stack, must not be at its limit now. */
+  inputLevels: 1_000,
   itemsPerCall: 1_000,
   priority: 100,
   handOuts: 1_000_000,
@@ -123,6 +125,18 @@ export function findUnstorable(root: unknown, name: string): string | undefined 
     }
   }
   return undefined;
+}
+
+/** Whether a JSON value nests deeper than so many levels: a text has none. Not recursive. */
+export function isDeeper(root: unknown, levels: number): boolean {
+  const left: [level: number, value: unknown][] = [[1, root]];
+  for (let next = left.pop(); next !== undefined; next = left.pop()) {
+    const [level, value] = next;
+    if (!isRecord(value)) continue;
+    if (level > levels) return true;
+    for (const inner of Object.values(value)) if (isRecord(inner)) left.push([level + 1, inner]);
+  }
+  return false;
 }
 
 export const isRecord = (value: unknown): value is Record<string, unknown> =>

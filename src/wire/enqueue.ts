@@ -23,7 +23,7 @@ export const EnqueueBody = Type.Object(
     metadata: Type.Optional(Metadata),
     input: Type.Optional(
       Type.Unknown({
-        description: `Any JSON value of at most ${LIMITS.inputBytes} bytes; read back through the item's input, never on the wire`,
+        description: `Any JSON value of at most ${LIMITS.inputBytes} bytes and ${LIMITS.inputLevels} levels; read back through the item's input, never on the wire`,
       }),
     ),
     priority: Type.Optional(

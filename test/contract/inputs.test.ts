@@ -51,6 +51,20 @@ for (const engine of ENGINES) {
       t.equal((await items()).length, 1);
     });
 
+    t.test('an input that nests deeper than 1,000 levels is refused, however deep', async (t) => {
+      const { id: environment, items } = await newDesk(server);
+      const path = `/control/v1/environments/${environment}/work`;
+      // Around what the stack bears in one place and not in another, and far beyond.
+      for (const levels of [1_001, ...Array.from({ length: 150 }, (_, n) => 4_280 + n), 100_000]) {
+        const raw = `{"data":{"type":"session","id":"nested"},"input":${'['.repeat(levels)}${']'.repeat(levels)}}`;
+        const headers = { 'content-type': 'application/json' };
+        const { status, json } = await server.call('POST', path, { as: OPERATOR_KEY, raw, headers });
+        const { message } = json.error;
+        t.match({ status, message }, { status: 400, message: 'input must nest at most 1000 levels deep' }, `${levels}`);
+      }
+      t.same(await items(), []);
+    });
+
     t.test('API keys and the item’s own token read it, environment keys and others’ tokens do not', async (t) => {
       const [here, there] = [await newDesk(server), await newPlace(server)];
       const { id } = (await here.enqueue('session', { input: { n: 1 } })).json;
