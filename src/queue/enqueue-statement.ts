@@ -65,9 +65,9 @@ export function enqueueStatement(
       insert into ${workItems} (${isBatch ? sql`seq, ` : sql``}id, environment_id, session_id, kind, lane, state, priority, not_before, metadata, max_hand_outs,
         follow_up, traceparent, tracestate, created_at)
       ${isBatch ? sql`overriding system value` : sql``}
-      select ${isBatch ? sql`b.seq, ` : sql``}o.id, o.environment_id, o.session_id, o.kind, o.lane, 'queued', o.priority, o.not_before, o.metadata,
-        o.max_hand_outs, f.follow_up, o.traceparent, o.tracestate, ${isBatch ? sql`b.created_at` : sql`clock_timestamp()`}
-      from open o ${isBatch ? sql`join numbered b on b.id = o.id` : sql``} left join follow f on f.first_id = o.id
+      select ${isBatch ? sql`o.new_seq, ` : sql``}o.id, o.environment_id, o.session_id, o.kind, o.lane, 'queued', o.priority, o.not_before, o.metadata,
+        o.max_hand_outs, f.follow_up, o.traceparent, o.tracestate, ${isBatch ? sql`o.created_at` : sql`clock_timestamp()`}
+      from ${isBatch ? sql`numbered` : sql`open`} o left join follow f on f.first_id = o.id
       where o.verdict = 'new' and o.id = o.first_id
       ${isBatch ? sql`order by o.environment_id, o.session_id, o.kind` : sql``}
       ${isWhole ? sql`` : sql`on conflict (environment_id, session_id, kind) where state in ('queued', 'starting', 'active') do nothing`}
@@ -134,9 +134,9 @@ const noneFollows = sql`follow as (select null::text as first_id, null::jsonb as
  * same for all: crosswise, two calls would deadlock.
  */
 const numbered = (schema: string) => sql`numbered as materialized (
-      select n.id, clock_timestamp() as created_at,
-        nextval((select pg_get_serial_sequence(${`${schema}.work_items`}, 'seq')::regclass)) as seq
-      from (select o.id from open o where o.verdict = 'new' and o.id = o.first_id order by o.slot) n
+      select n.*, clock_timestamp() as created_at,
+        nextval((select pg_get_serial_sequence(${`${schema}.work_items`}, 'seq')::regclass)) as new_seq
+      from (select o.* from open o where o.verdict = 'new' and o.id = o.first_id order by o.slot) n
     ), `;
 
 const inputs = ({ workInputs }: TableNames) => sql`, inputs as (
