@@ -142,10 +142,11 @@ t.test('any batches at once, with follow-ups and request ids in any order, all s
 
 t.test('a batch that a deadlock undid is tried again', async (t) => {
   // Who looks for a deadlock looks once: the server late enough to find it however slow the machine, the other never.
-  const connectionString = `${databaseUrl()}?options=${encodeURIComponent('-c deadlock_timeout=3s')}`;
+  const url = new URL(databaseUrl());
+  url.searchParams.set('options', '-c deadlock_timeout=3s');
   const { database, asked, batch, sessions } = await newServer(
     t,
-    await testDatabase(t, 'postgres', { connectionString }),
+    await testDatabase(t, 'postgres', { connectionString: url.href }),
   );
   const first = await hold(t, database, async (held) => {
     await held.rows(sql`set local deadlock_timeout = '1min'`);
