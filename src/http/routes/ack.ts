@@ -21,7 +21,7 @@ export function ackRoute(app: App, { queue }: AppOptions): void {
       description: 'Starts the startup lease of a queued item; one that is past that is answered unchanged.',
       tags: ['work'],
       params: WorkParams,
-      response: responses({ 200: Component(Work) }, 401, 403, 404),
+      response: responses({ 200: Component(Work) }, 401, 403, 404, 413),
     },
     async handler({ params }) {
       return toWork(only(await queue.ack([{ environmentId: params.environment_id, id: params.work_id }])));

@@ -16,7 +16,7 @@ export function archiveEnvironmentRoute(app: App, { database }: AppOptions): voi
       description: 'Workers go on with what is there; new work and changes are refused. For good.',
       tags: ['environments'],
       params: EnvironmentParams,
-      response: responses({ 200: Component(Environment) }, 401, 403, 404),
+      response: responses({ 200: Component(Environment) }, 401, 403, 404, 413),
     },
     async handler(request) {
       const { body } = await change(database, request, async (bound) => {

@@ -15,7 +15,7 @@ export function deleteEnvironmentRoute(app: App, { database }: AppOptions): void
       summary: 'Delete an environment, its keys and its finished work',
       tags: ['environments'],
       params: EnvironmentParams,
-      response: responses({ 200: EnvironmentDeleted }, 401, 403, 404, 409),
+      response: responses({ 200: EnvironmentDeleted }, 401, 403, 404, 409, 413),
     },
     async handler(request) {
       const { body } = await change(database, request, async (bound) => {

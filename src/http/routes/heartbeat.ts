@@ -18,7 +18,7 @@ export function heartbeatRoute(app: App, { queue }: AppOptions): void {
       tags: ['work'],
       params: WorkParams,
       querystring: HeartbeatQuery,
-      response: responses({ 200: WorkHeartbeat }, 400, 401, 403, 404, 412),
+      response: responses({ 200: WorkHeartbeat }, 400, 401, 403, 404, 412, 413),
     },
     async handler({ params, query, headers }) {
       const beat = only(

@@ -17,7 +17,7 @@ export function requeueRoute(app: App, { database, queue }: AppOptions): void {
       tags: ['control'],
       params: WorkParams,
       headers: ChangeHeaders,
-      response: responses({ 201: Component(WorkDetails) }, 400, 401, 403, 404, 409),
+      response: responses({ 201: Component(WorkDetails) }, 400, 401, 403, 404, 409, 413),
     },
     async handler(request, reply) {
       const { environment_id: environmentId, work_id: id } = request.params;

@@ -28,7 +28,7 @@ const REFUSALS: Readonly<Record<number, string>> = {
   404: 'No such id; a work item may have been handed out again under a new one',
   409: 'It is over or taken already; of a repeat: its Idempotency-Key is in use',
   412: 'The heartbeat token is not the current one; details.current_state tells what is',
-  413: 'The body is larger than 1 MiB',
+  413: 'The body is larger than the route takes: 1 MiB, unless it says otherwise',
   500: 'A fault of the server',
   503: 'The database did not answer; try again after retry-after seconds',
 };

@@ -19,7 +19,7 @@ export function revokeKeyRoutes(app: App, { database }: AppOptions): void {
       tags: ['control'],
       params: EnvironmentKeyParams,
       headers: ChangeHeaders,
-      response: responses({ 200: Component(Key) }, 400, 401, 403, 404, 409),
+      response: responses({ 200: Component(Key) }, 400, 401, 403, 404, 409, 413),
     },
     async handler(request) {
       const { environment_id: environmentId, key_id: id } = request.params;
@@ -43,7 +43,7 @@ export function revokeKeyRoutes(app: App, { database }: AppOptions): void {
       tags: ['control'],
       params: ApiKeyParams,
       headers: ChangeHeaders,
-      response: responses({ 200: Component(Key) }, 400, 401, 403, 404, 409),
+      response: responses({ 200: Component(Key) }, 400, 401, 403, 404, 409, 413),
     },
     async handler(request) {
       const id = request.params.key_id;

@@ -71,7 +71,7 @@ export function pauseRoutes(app: App, { database, queue }: AppOptions): void {
         tags: ['control'],
         params: EnvironmentParams,
         headers: ChangeHeaders,
-        response: responses({ 200: Component(EnvironmentSettings) }, 400, 401, 403, 404, 409),
+        response: responses({ 200: Component(EnvironmentSettings) }, 400, 401, 403, 404, 409, 413),
       },
       async handler(request) {
         const id = request.params.environment_id;
