@@ -138,3 +138,27 @@ t.test('what is paused on one server is paused on both; resuming on one wakes th
   const woken = performance.now() - resumedAt;
   t.ok(woken < IN_TIME_MS / 2, `woken after ${woken} ms`);
 });
+
+t.test('a hundred repeats of a change, sent to both servers at once, act once', async (t) => {
+  const { client, here, there, environment } = await twoServers(t);
+  const { id } = await environment('repeated');
+  const send = (call: typeof here) =>
+    call('POST', `/control/v1/environments/${id}/work/batch`, {
+      headers: { 'idempotency-key': 'once' },
+      body: { items: [{ data: { type: 'session', id: 'one' } }, { data: { type: 'session', id: 'two' } }] },
+    });
+  const answers = await Promise.all(Array.from({ length: 100 }, (_, n) => send(n % 2 === 0 ? here : there)));
+  const [acted, waiting] = [
+    answers.filter(({ status }) => status === 200),
+    answers.filter(({ status }) => status !== 200),
+  ];
+  t.not(acted.length, 0);
+  for (const { json } of acted) t.strictSame(json, acted[0]?.json, 'one answer, on both');
+  for (const { status, headers } of waiting) t.strictSame([status, headers.get('retry-after')], [409, '1']);
+  t.strictSame((await send(there)).json, acted[0]?.json, 'and later');
+  const { rows } = await client.query(
+    `select (select count(*) from leasehold.work_items)::int as items,
+      (select count(*) from leasehold.audit_log where action = 'enqueueWorkBatch')::int as entries`,
+  );
+  t.strictSame(rows, [{ items: 2, entries: 1 }]);
+});
