@@ -68,7 +68,7 @@ export function enqueueStatement(
       select ${isBatch ? sql`o.new_seq, ` : sql``}o.id, o.environment_id, o.session_id, o.kind, o.lane, 'queued', o.priority, o.not_before, o.metadata,
         o.max_hand_outs, f.follow_up, o.traceparent, o.tracestate, ${isBatch ? sql`o.created_at` : sql`clock_timestamp()`}
       from ${isBatch ? sql`numbered` : sql`open`} o left join follow f on f.first_id = o.id
-      where o.verdict = 'new' and o.id = o.first_id
+      where o.verdict = 'new'
       order by ${isBatch ? sql`o.environment_id, o.session_id, o.kind` : sql`o.slot`}
       ${isWhole ? sql`` : sql`on conflict (environment_id, session_id, kind) where state in ('queued', 'starting', 'active') do nothing`}
       returning ${itemSource('work_items')}, lane
