@@ -136,7 +136,7 @@ const noneFollows = sql`follow as (select null::text as first_id, null::jsonb as
 const numbered = (schema: string) => sql`numbered as materialized (
       select n.*, clock_timestamp() as created_at,
         nextval((select pg_get_serial_sequence(${`${schema}.work_items`}, 'seq')::regclass)) as new_seq
-      from (select o.* from open o where o.verdict = 'new' and o.id = o.first_id order by o.slot) n
+      from (select o.* from open o where o.id = o.first_id order by o.slot) n
     ), `;
 
 const inputs = ({ workInputs }: TableNames) => sql`, inputs as (
