@@ -82,8 +82,8 @@ export function createCallers({ database, operatorKey }: CallersOptions) {
     return found?.key;
   }
 
-  async function byToken(credential: string, workId: string, hash: string): Promise<Caller | undefined> {
-    const known = tokens.get(credential);
+  async function byToken(remembered: string, workId: string, hash: string): Promise<Caller | undefined> {
+    const known = tokens.get(remembered);
     if (known !== undefined) return known;
     const [row] = await database.rows(sql<{ environmentId: string; tokenHash: string | null }>`
       select w.environment_id as "environmentId", w.sessions_token_hash as "tokenHash" from ${workItems} w where w.id = ${workId}
@@ -91,7 +91,7 @@ export function createCallers({ database, operatorKey }: CallersOptions) {
       select h.environment_id, h.sessions_token_hash from ${handOuts} h where h.work_id = ${workId}`);
     if (row === undefined || !isEqual(row.tokenHash ?? '', hash)) return undefined;
     const caller: Caller = { kind: 'session', environmentId: row.environmentId, workId };
-    tokens.set(credential, caller);
+    tokens.set(remembered, caller);
     return caller;
   }
 

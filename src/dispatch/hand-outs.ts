@@ -127,6 +127,8 @@ export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LO
     // What was set aside stood before other work, and may have had a follow-up: that look was not the last word.
     if (found.setAside > 0) {
       line.woken = true;
+      // Many may stand there: a poll that has waited for its time goes, one that may not wait is looked for to the end.
+      for (const waiter of line.waiters.values().filter(isOver)) waiter.settle(null);
     } else if (found.handOuts.some((handOut) => handOut === null)) {
       for (const waiter of before) {
         waiter.looked = true;
@@ -200,3 +202,6 @@ function losePatience(waiter: Waiter): void {
   waiter.patient = false;
   if (waiter.looked && !waiter.inLook) waiter.settle(null);
 }
+
+/** Its time is up, and it is in no look that might still find something; a poll that was not to wait has no time. */
+const isOver = ({ patient, inLook, request }: Waiter): boolean => !patient && !inLook && request.blockMs !== undefined;

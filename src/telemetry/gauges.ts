@@ -8,7 +8,7 @@ export const GAUGE_SET_ASIDE = 'queue.set_aside';
 export const ATTRIBUTE_ENVIRONMENT_ID = 'environment.id';
 
 /**
- * Observes what `/work/stats` says, and what is set aside, of every environment, in one query a collection. A query that fails drops that
+ * Observes what `work/stats` says, and what is set aside, of every environment, in one query a collection. A query that fails drops that
  * collection only. Replicas report the same values: read them as max, not as sum. Returns the unregistration, to be called
  * before the database is closed.
  */

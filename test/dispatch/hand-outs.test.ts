@@ -292,3 +292,19 @@ t.test(
     t.equal(looks.length, 2);
   },
 );
+
+t.test(
+  'however many are set aside, a poll goes when its time is up; one that is not to wait is looked for to the end',
+  async (t) => {
+    const { take, looks } = gatedHandOuts(t);
+    const [blocking, single] = [take('blocking', 500), take('single')];
+    await looks[0]?.find();
+    await looks[1]?.setAside(1);
+    mock.timers.tick(500);
+    await looks[2]?.setAside(1);
+    t.match(blocking.seen, { settled: true, value: null });
+    t.notOk(single.seen.settled);
+    await looks[3]?.find('1');
+    t.match(single.seen, { settled: true, value: '1' });
+  },
+);
