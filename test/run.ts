@@ -19,7 +19,10 @@ for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => ch
 const status = await new Promise<number>((resolve) => child.once('exit', (code) => resolve(code ?? 1)));
 await postgres?.stop();
 
-const counts = /^# \{ total: \d+, pass: (\d+)(?:, fail: (\d+))?/m.exec(readFileSync(output, 'utf8'));
+const tapOutput = readFileSync(output, 'utf8');
+// Plain lines, each failure with its diagnostics: some logs keep only these.
+for (const [failure] of tapOutput.matchAll(/^ *not ok .*(?:\n *---\n(?:.*\n)*? *\.\.\.$)?/gm)) console.log(failure);
+const counts = /^# \{ total: \d+, pass: (\d+)(?:, fail: (\d+))?/m.exec(tapOutput);
 console.log(`\n${counts?.[1] ?? 0} passed, ${counts?.[2] ?? 0} failed`);
 rmSync(dirname(output), { recursive: true, force: true });
 process.exitCode = status;
