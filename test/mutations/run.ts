@@ -31,6 +31,8 @@ const CONTROL = ['change-environment', 'settings', 'credentials', 'keys', 'key-r
 const FILES = [...VERBS.map((verb) => `src/queue/${verb}.ts`), ...CONTROL.map((file) => `src/control/${file}.ts`)];
 const AT_ONCE = 2;
 const TEST_MS_MAX = 60_000;
+/** Which test noticed which mutant last time: it is asked first. A hint only; every verdict is found anew. Written by a run. */
+const KILLERS = resolve(import.meta.dirname, 'killers.json');
 /** Always the same histories of the model: a verdict must not depend on luck. */
 const SAMPLE = { MODEL_SEED: '1', MODEL_HISTORIES: '40', TAP_BAIL: '1', TEST_ENGINES: 'postgres' };
 
@@ -95,18 +97,24 @@ async function main(): Promise<number> {
   const sound = tests.filter((test) => !broken.has(test));
   console.log(`${sound.length} of ${tests.length} test files are green without mutation`);
 
+  const killers: Record<string, string> = JSON.parse(readFileSync(KILLERS, 'utf8'));
   const results: { mutant: Mutant; outcome: Outcome }[] = [];
   const chosen = mutants.filter(({ file }) => isAsked('src/', file));
   await share(
     chosen.filter((mutant) => justify(mutant) === undefined),
     async (mutant, copy) => {
       const worth = (test: string) => tally.chance(mutant.file, test) / (milliseconds.get(test) ?? 1);
-      const order = sound.toSorted((a, b) => worth(b) - worth(a));
+      const last = killers[untied(mutant)];
+      const order = sound.toSorted((a, b) => Number(b === last) - Number(a === last) || worth(b) - worth(a));
       const outcome = await tryMutant(copy, mutant, order, tally.count);
       console.log(`${told(outcome).padEnd(9)} ${name(mutant)}${'test' in outcome ? `  (${outcome.test})` : ''}`);
       results.push({ mutant, outcome });
+      if (outcome.kind === 'red') killers[untied(mutant)] = outcome.test;
     },
   );
+  const known = new Set(mutants.map(untied));
+  const kept = Object.entries(killers).filter(([mutant]) => known.has(mutant));
+  writeFileSync(KILLERS, `${JSON.stringify(Object.fromEntries(kept.sort()), null, 2)}\n`);
   return report(chosen, results) + broken.size === 0 ? 0 : 1;
 }
 
@@ -228,6 +236,11 @@ function told({ kind }: Outcome): string {
   return { green: 'SURVIVES', red: 'killed', timeout: 'timeout', invalid: 'invalid' }[kind];
 }
 
-function name({ file, line, cte, kind, text }: Mutant): string {
-  return `${file}:${line} ${cte === '' ? '' : `${cte}: `}${kind === 'limit' || kind === 'lock' ? '' : `${kind} `}${text}`;
+function name({ line, ...mutant }: Mutant): string {
+  return untied(mutant).replace(' ', `:${line} `);
+}
+
+/** Its name wherever the lines before it move it. */
+function untied({ file, cte, kind, text }: Omit<Mutant, 'line'>): string {
+  return `${file} ${cte === '' ? '' : `${cte}: `}${kind === 'limit' || kind === 'lock' ? '' : `${kind} `}${text}`;
 }
