@@ -353,6 +353,11 @@ for (const engine of ENGINES) {
             where r.environment_id = ${environmentId} order by r.minute, r.refusal`)
           ).map(({ row }) => row);
         const refused = { environmentId, refusal: 'credential', count: 2, ageMs: 0 } as const;
+        const [clock] = await database.rows(
+          sql<{ ms: number }>`select (extract(second from clock_timestamp()) * 1000)::integer as ms`,
+        );
+        // The middle of a minute: both are told within the same one.
+        const anHourMs = 3_600_000 + (clock?.ms ?? 0) - 30_000;
         await database.rows(sql`insert into ${refusals} (environment_id, refusal, minute, count, last_at)
         select ${environmentId}, 'credential', clock_timestamp() - age, 7, clock_timestamp() - age
         from unnest('{25 hours,23 hours}'::interval[]) age`);
@@ -361,11 +366,11 @@ for (const engine of ENGINES) {
           { ...refused, environmentId: 'env_unknown' },
           refused,
           { ...refused, refusal: 'heartbeat' },
-          { ...refused, count: 5, ageMs: 3_600_000 },
+          { ...refused, count: 5, ageMs: anHourMs },
         ]);
         const added = ['credential 7', 'credential 5', 'credential 2', 'heartbeat 2'];
         t.strictSame(await counts(), added);
-        await recordRefusals(database, [{ ...refused, count: 1, ageMs: 3_600_000 }]);
+        await recordRefusals(database, [{ ...refused, count: 1, ageMs: anHourMs }]);
         t.equal((await counts()).filter((row) => row === 'credential 6').length, 1, 'added to its minute');
       },
     );

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { sql } from 'kysely';
 import t, { type Test } from 'tap';
 import { createCallers } from '../../src/control/credentials.ts';
+import { listKeys } from '../../src/control/keys.ts';
 import type { Database } from '../../src/db/connect.ts';
 import { ENGINES, OPERATOR_KEY, type Server, testServer, until } from '../support/harness.ts';
 import { checkRefusal } from '../support/wire.ts';
@@ -212,6 +213,21 @@ for (const engine of ENGINES) {
           t.match(answer.json.error.message, word);
           t.strictSame([await row(id), (await call('GET', at, { as })).json], before);
         }
+      });
+
+      t.test(`${what}: a page reads one key more than it holds, however many there are`, async (t) => {
+        await fill(database, environmentId, 20, 'revoked_at');
+        const read: number[] = [];
+        const counted: Database = {
+          ...database,
+          async rows(statement, transaction) {
+            const rows = await database.rows(statement, transaction);
+            read.push(rows.length);
+            return rows;
+          },
+        };
+        t.equal((await listKeys(counted, environmentId, { limit: 3 })).items.length, 3);
+        t.strictSame(read, [4]);
       });
 
       t.test(`${what}: pages go from newest to oldest, with what is over, and of one place only`, async (t) => {
