@@ -1,17 +1,21 @@
+import { hostname } from 'node:os';
 import { sql } from 'kysely';
 import { pruneControl } from './control/prune.ts';
 import { type CallerTransaction, type Database, within } from './db/connect.ts';
 import { createHandOuts, type TakeRequest } from './dispatch/hand-outs.ts';
 import { startInterval } from './dispatch/interval.ts';
+import { createListeners } from './dispatch/listeners.ts';
 import { createNotifier } from './dispatch/notifier.ts';
 import { createRefusals } from './dispatch/refusals.ts';
 import { createSightings } from './dispatch/sightings.ts';
+import { createProcessLane } from './process/lane.ts';
+import { reap } from './process/reap.ts';
 import { ack } from './queue/ack.ts';
 import { diagnose } from './queue/diagnosis.ts';
-import { type Enqueued, type EnqueueRequest, enqueue, enqueueAll } from './queue/enqueue.ts';
+import { type Enqueued, type EnqueueRequest, enqueue, enqueueAll, offeredOf } from './queue/enqueue.ts';
 import { type HeartbeatRequest, heartbeat } from './queue/heartbeat.ts';
 import { mintId } from './queue/ids.ts';
-import { checkRef, type TraceContext, type WorkRef } from './queue/items.ts';
+import { checkRef, type Offered, type TraceContext, topicOf, type WorkRef } from './queue/items.ts';
 import { checkInteger, checkText, isStorable, LIMITS } from './queue/limits.ts';
 import { patchMetadata } from './queue/metadata.ts';
 import { type HandOut, poll } from './queue/poll.ts';
@@ -30,6 +34,8 @@ import { workers } from './queue/workers.ts';
 export type QueueOptions = {
   readonly database: Database;
   readonly settings?: Partial<QueueSettings>;
+  /** Who claims, where a claim does not say: 1 to 256 characters. Default: one made up for this queue. */
+  readonly workerId?: string;
   /** The active span's context, stored with what is enqueued under it. */
   readonly traceContext?: () => TraceContext | undefined;
   /** Told of faults in the background; nothing is lost by them. */
@@ -57,9 +63,16 @@ const PRUNE_INTERVAL_MS_MIN = 10_000;
  * The queue as a library, without HTTP. The verbs work at once; `start` adds the background: LISTEN, so that another
  * replica's enqueue ends a wait, and the sweep. Close it before its database. Every verb may throw DatabaseUnavailable.
  */
-export function createQueue({ database, settings: overrides, traceContext, onFault = () => {} }: QueueOptions) {
+export function createQueue({
+  database,
+  settings: overrides,
+  workerId = `${hostname()}-${mintId('worker')}`,
+  traceContext,
+  onFault = () => {},
+}: QueueOptions) {
   const settings: QueueSettings = { ...DEFAULT_SETTINGS, ...overrides };
   const origin = mintId('req');
+  const listeners = createListeners();
   const handOuts = createHandOuts({
     async look(environmentId, minQueuedAgeMs, takers) {
       const found = await poll(database, environmentId, takers, { ...settings, minQueuedAgeMs });
@@ -73,22 +86,40 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
   const sightings = createSightings({ record: (seen) => recordSightings(database, seen) });
   const refusals = createRefusals({ record: (refused) => recordRefusals(database, refused) });
   const notifier = createNotifier({
-    send: async (environmentId) =>
-      void (await database.rows(sql`select pg_notify(${database.channel}, ${`${environmentId} ${origin}`})`)),
+    send: async (topic) =>
+      void (await database.rows(sql`select pg_notify(${database.channel}, ${`${topic} ${origin}`})`)),
   });
   const background: { close(): Promise<void> }[] = [];
   let listening = () => false;
 
-  const wake = (environmentId: string) => {
-    handOuts.wake(environmentId);
-    notifier.tell(environmentId);
+  const wakeHere = (topic?: string) => {
+    handOuts.wake(topic);
+    listeners.wake(topic);
   };
+
+  const wake = (topic: string) => {
+    wakeHere(topic);
+    notifier.tell(topic);
+  };
+
+  const lane = createProcessLane({
+    database,
+    settings,
+    workerId,
+    wake: (topics) => topics.forEach(wake),
+    listen: listeners.listen,
+  });
 
   const sweepAll = async () => {
     for (let more = true; more; ) {
       const swept = await sweep(database, settings);
-      for (const environmentId of swept.environmentIds) wake(environmentId);
+      swept.topics.forEach(wake);
       more = swept.more;
+    }
+    for (let more = true; more; ) {
+      const reaped = await reap(database, settings);
+      reaped.topics.forEach(wake);
+      more = reaped.more;
     }
   };
 
@@ -103,14 +134,15 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
     return context === undefined ? request : { ...request, traceContext: context };
   };
 
+  const announce = (offered: readonly Offered[]) => new Set(offered.map(topicOf)).forEach(wake);
+
   /** In a transaction the notification is part of it. */
-  const wakeFor = (enqueued: readonly Enqueued[], transaction: CallerTransaction | undefined) => {
-    if (transaction !== undefined) return;
-    const offered = enqueued.filter(({ created, lane }) => created && lane === 'wire');
-    for (const environmentId of new Set(offered.map(({ item }) => item.environmentId))) wake(environmentId);
+  const announceNew = (enqueued: readonly Enqueued[], transaction: CallerTransaction | undefined) => {
+    if (transaction === undefined) announce(offeredOf(enqueued));
   };
 
   return {
+    ...lane,
     settings,
 
     /**
@@ -120,19 +152,22 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
      */
     async enqueue(request: EnqueueRequest, transaction?: CallerTransaction): Promise<Enqueued> {
       const enqueued = await enqueue(database, traced(request), transaction);
-      wakeFor([enqueued], transaction);
+      announceNew([enqueued], transaction);
       return enqueued;
     },
 
     /** The same for 1 to 1000 requests, all or nothing; answers in the order asked. Also refuses: conflict. */
     async enqueueAll(requests: readonly EnqueueRequest[], transaction?: CallerTransaction): Promise<Enqueued[]> {
       const enqueued = await enqueueAll(database, requests.map(traced), transaction);
-      wakeFor(enqueued, transaction);
+      announceNew(enqueued, transaction);
       return enqueued;
     },
 
-    /** There may be work that no verb of this queue put in: looks again for those who wait, here and on other replicas. */
+    /** There may be work that no verb of this queue put in: polls that wait on the environment look again, here and on other replicas. */
     wake,
+
+    /** The same for items that became free, on either lane. */
+    announce,
 
     /** The next item for a worker, reserved; null when there is none in time. Refuses: environment_not_found, invalid_request. */
     async poll(request: PollRequest): Promise<HandOut | null> {
@@ -271,10 +306,10 @@ export function createQueue({ database, settings: overrides, traceContext, onFau
     start(): void {
       const listener = database.listen({
         onNotification(payload) {
-          const [environmentId, sender] = payload.split(' ');
-          if (sender !== origin) handOuts.wake(environmentId);
+          const [topic, sender] = payload.split(' ');
+          if (sender !== origin) wakeHere(topic);
         },
-        onListening: () => handOuts.wake(),
+        onListening: () => wakeHere(),
       });
       listening = listener.isListening;
       const sweeper = startInterval(sweepAll, settings.sweepIntervalMs, (error) => onFault(error, 'a sweep failed'));

@@ -134,7 +134,7 @@ for (const engine of ENGINES) {
           t.ok(done > 0 && done <= BOUND_MAX, `${done} ${what}`);
         }
         t.same([first.more, more], [true, true]);
-        t.same(first.environmentIds, [environmentId]);
+        t.same(first.topics, [environmentId]);
         const queue = createQueue({ database });
         t.teardown(() => queue.close());
         await queue.sweep();

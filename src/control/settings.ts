@@ -5,7 +5,7 @@ import { environmentNotFound, QueueError } from '../queue/errors.ts';
 import { checkInteger, checkText, LIMITS } from '../queue/limits.ts';
 import type { QueueSettings } from '../queue/settings.ts';
 
-/** What an environment may have of its own: each falls back to the process's. */
+/** What an environment may have of its own: each falls back to the process's, the first refusal to none. */
 const SETTINGS = {
   leaseTtlSeconds: { column: 'lease_ttl_seconds', max: LIMITS.leaseTtlSeconds },
   leaseTtlSecondsMax: { column: 'lease_ttl_max_seconds', max: LIMITS.leaseTtlSeconds },
@@ -13,7 +13,8 @@ const SETTINGS = {
   reclaimOlderThanMs: { column: 'reclaim_older_than_ms', max: LIMITS.reclaimOlderThanMs },
   maxHandOuts: { column: 'max_hand_outs', max: LIMITS.handOuts },
   retentionDays: { column: 'retention_days', max: LIMITS.retentionDays },
-} as const satisfies Partial<Record<keyof QueueSettings, { column: string; max: number }>>;
+  fallbackAfterMs: { column: 'fallback_after_ms', max: LIMITS.fallbackAfterMs },
+} as const satisfies Partial<Record<keyof QueueSettings | 'fallbackAfterMs', { column: string; max: number }>>;
 
 type Name = keyof typeof SETTINGS;
 const NAMES = Object.keys(SETTINGS) as Name[];
@@ -24,8 +25,11 @@ export type EnvironmentSettings = {
   /** The environment's own; null: the process's holds. */
   readonly own: Readonly<Record<Name, number | null>>;
   /** What holds. */
-  readonly effective: Pick<QueueSettings, Name>;
+  readonly effective: Effective;
 };
+
+/** `fallbackAfterMs` null: never. */
+type Effective = Pick<QueueSettings, Exclude<Name, 'fallbackAfterMs'>> & { readonly fallbackAfterMs: number | null };
 
 /** What is undefined keeps its value, null falls back to the process's. */
 export type SettingsChange = { readonly [name in Name]?: number | null | undefined };
@@ -122,6 +126,7 @@ function answerOf(environmentId: string, [row]: readonly Row[], defaults: QueueS
   const pick = <T>(value: (name: Name) => T) =>
     Object.fromEntries(NAMES.map((name) => [name, value(name)])) as Record<Name, T>;
   const own = pick((name) => found[name]);
-  const effective = pick((name) => found[name] ?? defaults[name]) as Pick<QueueSettings, Name>;
+  const fallen = { ...defaults, fallbackAfterMs: null };
+  const effective = pick((name) => found[name] ?? fallen[name]) as Effective;
   return { environmentId, pausedAt, own, effective };
 }

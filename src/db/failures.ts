@@ -32,6 +32,8 @@ const hasCode = (error: unknown, code: string): boolean =>
 
 export const isUniqueViolation = (error: unknown): boolean => hasCode(error, '23505');
 export const isForeignKeyViolation = (error: unknown): boolean => hasCode(error, '23503');
+/** What only a transaction may do was asked for without one. */
+export const isNoTransaction = (error: unknown): boolean => hasCode(error, '25P01');
 /** Also as our own pool reports it: the transaction was undone, and may be tried again. */
 export const isDeadlock = (error: unknown): boolean =>
   hasCode(error instanceof DatabaseUnavailable ? error.cause : error, '40P01');

@@ -28,10 +28,11 @@ export function checkEnqueue(request: EnqueueRequest, where = ''): void {
   if (request.kind !== undefined && !WORK_KINDS.includes(request.kind)) {
     refuse(`kind must be one of ${WORK_KINDS.join(', ')}`);
   }
-  const { notBefore, priority, maxHandOuts, requestId, followUp } = request;
+  const { notBefore, priority, maxHandOuts, maxAttempts, requestId, followUp } = request;
   if (priority !== undefined) checkInteger(`${where}priority`, priority, -LIMITS.priority, LIMITS.priority);
   if (notBefore !== undefined && !isInstant(notBefore)) refuse('notBefore must be an RFC 3339 instant with an offset');
   if (maxHandOuts !== undefined) checkInteger(`${where}maxHandOuts`, maxHandOuts, 1, LIMITS.handOuts);
+  if (maxAttempts !== undefined) checkInteger(`${where}maxAttempts`, maxAttempts, 1, LIMITS.attempts);
   if (requestId !== undefined) checkText(`${where}requestId`, requestId, LIMITS.requestIdCharacters);
   if (followUp !== undefined && typeof followUp !== 'boolean') refuse('followUp must be true or false');
   if (request.input !== undefined) checkInput(`${where}input`, request.input);

@@ -1,12 +1,10 @@
 import { type RawBuilder, sql } from 'kysely';
 import { rfc3339, type TableNames } from '../db/sql.ts';
-import { type ItemRow, itemAnswer, itemSource, toWorkItem, type WorkItem } from './items.ts';
+import { type ItemRow, itemAnswer, itemSource, type Lane, toWorkItem, type WorkItem } from './items.ts';
 
 /** Why an item stopped. `exhausted` and `failed` are set aside: put back only by somebody's decision. */
 export const STOP_REASONS = ['worker', 'operator', 'abandoned', 'exhausted', 'failed', 'cancelled'] as const;
 export type StopReason = (typeof STOP_REASONS)[number];
-
-export type Lane = 'wire' | 'process';
 
 /** All that an operator may know of an item, in either lane. */
 export type WorkDetails = WorkItem & {
@@ -16,6 +14,17 @@ export type WorkDetails = WorkItem & {
   /** Null: no cap. */
   readonly maxHandOuts: number | null;
   readonly handOutCount: number;
+  /** In the process lane: one more than the failures so far. */
+  readonly attempt: number;
+  /** Null: the process's. */
+  readonly maxAttempts: number | null;
+  /** Not claimed before; null: at once. */
+  readonly nextAttemptAt: string | null;
+  /** How often it was taken over from a dead claimant. */
+  readonly handOverCount: number;
+  readonly cancelRequestedAt: string | null;
+  /** What the last failure said, at most 2,000 characters of it. */
+  readonly lastError: string | null;
   /** Who has it, or had it last. */
   readonly workerId: string | null;
   readonly handedOutAt: string | null;
@@ -32,7 +41,8 @@ export type WorkDetails = WorkItem & {
 
 const COLUMNS = [
   ...['lane', 'priority', 'not_before', 'max_hand_outs', 'hand_out_count', 'worker_id', 'handed_out_at'],
-  ...['lease_expires_at', 'stop_reason', 'requeued_from', 'follow_up'],
+  ...['lease_expires_at', 'stop_reason', 'requeued_from', 'follow_up', 'attempt', 'max_attempts', 'next_attempt_at'],
+  ...['hand_over_count', 'cancel_requested_at', 'last_error'],
 ];
 
 /** The columns that make an item's details, passed unchanged from one part of a statement to the next. */
@@ -45,7 +55,10 @@ export const detailsAnswer = ({ workItems }: TableNames, alias: string): RawBuil
   const instant = (name: string) => rfc3339(column(name));
   return sql`${itemAnswer(alias)}, ${column('lane')} as "lane", ${column('priority')} as "priority",
     ${instant('not_before')} as "notBefore", ${column('max_hand_outs')} as "maxHandOuts",
-    ${column('hand_out_count')} as "handOutCount", ${column('worker_id')} as "workerId",
+    ${column('hand_out_count')} as "handOutCount", ${column('attempt')} as "attempt", ${column('max_attempts')} as "maxAttempts",
+    ${instant('next_attempt_at')} as "nextAttemptAt", ${column('hand_over_count')} as "handOverCount",
+    ${instant('cancel_requested_at')} as "cancelRequestedAt", ${column('last_error')} as "lastError",
+    ${column('worker_id')} as "workerId",
     ${instant('handed_out_at')} as "handedOutAt", ${instant('lease_expires_at')} as "leaseExpiresAt",
     ${column('stop_reason')} as "stopReason", ${column('requeued_from')} as "requeuedFrom",
     (select n.id from ${workItems} n where n.requeued_from = ${column('id')}) as "requeuedAs",
@@ -62,6 +75,12 @@ export const toWorkDetails = (row: DetailsRow): WorkDetails => ({
   notBefore: row.notBefore,
   maxHandOuts: row.maxHandOuts,
   handOutCount: row.handOutCount,
+  attempt: row.attempt,
+  maxAttempts: row.maxAttempts,
+  nextAttemptAt: row.nextAttemptAt,
+  handOverCount: row.handOverCount,
+  cancelRequestedAt: row.cancelRequestedAt,
+  lastError: row.lastError,
   workerId: row.workerId,
   handedOutAt: row.handedOutAt,
   leaseExpiresAt: row.leaseExpiresAt,

@@ -3,15 +3,22 @@ import type { Database } from '../db/connect.ts';
 import { given, type TableNames } from '../db/sql.ts';
 import type { EnqueueRequest } from './enqueue.ts';
 import { mintId } from './ids.ts';
-import { type ItemRow, itemAnswer, itemSource } from './items.ts';
+import { type ItemRow, itemAnswer, itemSource, type Lane, laneOf, tellOf } from './items.ts';
 
-export type Verdict = 'environment_not_found' | 'environment_archived' | 'taken' | 'known' | 'covered' | 'new';
+export type Verdict =
+  | 'environment_not_found'
+  | 'environment_archived'
+  | 'kind_refused'
+  | 'taken'
+  | 'known'
+  | 'covered'
+  | 'new';
 
 /** Text like all that is answered: the caller's connection may parse booleans, too. */
 export type EnqueueRow = Partial<ItemRow> & {
   readonly verdict: Verdict;
   readonly created: 'true' | 'false';
-  readonly lane: 'wire' | 'process';
+  readonly lane: Lane;
 };
 
 export type EnqueueOptions = {
@@ -46,10 +53,11 @@ export function enqueueStatement(
       ${hasFollowUp ? sql`order by w.seq for no key update of w` : sql``}
     ), judged as materialized (
       select q.slot, coalesce(k.seq, c.seq) as seq,
-        case when q.kind = 'tool_exec' and e.type = 'self_hosted' then 'wire' else 'process' end as lane,
+        ${laneOf(sql`q.kind`, sql`e.type`)} as lane,
         case when e.id is null then 'environment_not_found'
           when k.agrees then 'known'
           when k.slot is not null then 'taken'
+          when q.kind = 'outputs_harvest' and e.type = 'self_hosted' then 'kind_refused'
           when e.archived_at is not null and (c.seq is null or q.follow_up) then 'environment_archived'
           when c.seq is not null then 'covered'
           else 'new' end as verdict
@@ -63,10 +71,10 @@ export function enqueueStatement(
         and not exists (select from judged b where b.verdict not in ('known', 'covered', 'new'))
     ), ${hasFollowUp ? follow : noneFollows}, ${isBatch ? numbered(schema) : sql``}created as (
       insert into ${workItems} (${isBatch ? sql`seq, ` : sql``}id, environment_id, session_id, kind, lane, state, priority, not_before, metadata, max_hand_outs,
-        follow_up, traceparent, tracestate, created_at)
+        max_attempts, next_attempt_at, follow_up, traceparent, tracestate, created_at)
       ${isBatch ? sql`overriding system value` : sql``}
       select ${isBatch ? sql`o.new_seq, ` : sql``}o.id, o.environment_id, o.session_id, o.kind, o.lane, 'queued', o.priority, o.not_before, o.metadata,
-        o.max_hand_outs, f.follow_up, o.traceparent, o.tracestate, ${isBatch ? sql`o.created_at` : sql`clock_timestamp()`}
+        o.max_hand_outs, o.max_attempts, case o.lane when 'process' then o.not_before end, f.follow_up, o.traceparent, o.tracestate, ${isBatch ? sql`o.created_at` : sql`clock_timestamp()`}
       from ${isBatch ? sql`numbered` : sql`open`} o left join follow f on f.first_id = o.id
       where o.verdict = 'new'
       order by ${isBatch ? sql`o.environment_id, o.session_id, o.kind` : sql`o.slot`}
@@ -84,13 +92,13 @@ export function enqueueStatement(
       from judged j left join open o on o.slot = j.slot left join found f on f.slot = j.slot
     )${alongside === undefined ? sql`` : sql`, alongside as (${alongside})`}
     select n.verdict, n.created::text as created, n.lane, ${itemAnswer('n')},
-      ${isTold ? sql`(select count(pg_notify(${channel}, c.environment_id)) from created c where c.lane = 'wire')::text` : sql`null`} as told
+      ${isTold ? tellOf(channel, 'created') : sql`null`} as told
     from answer n order by n.slot`;
 }
 
 const wanted = (requests: readonly EnqueueRequest[]) => sql`wanted as materialized (
       select t.environment_id, t.session_id, t.kind, t.priority, t.not_before::timestamptz as not_before,
-        t.metadata::jsonb as metadata, t.input, t.max_hand_outs, t.request_id, t.follow_up, t.traceparent, t.tracestate, t.id, t.slot
+        t.metadata::jsonb as metadata, t.input, t.max_hand_outs, t.max_attempts, t.request_id, t.follow_up, t.traceparent, t.tracestate, t.id, t.slot
       from ${given(requests, {
         environment_id: ['text', (r) => r.environmentId],
         session_id: ['text', (r) => r.sessionId],
@@ -100,6 +108,7 @@ const wanted = (requests: readonly EnqueueRequest[]) => sql`wanted as materializ
         metadata: ['text', (r) => JSON.stringify(r.metadata ?? {})],
         input: ['text', (r) => (r.input === undefined ? null : JSON.stringify(r.input))],
         max_hand_outs: ['integer', (r) => r.maxHandOuts],
+        max_attempts: ['integer', (r) => r.maxAttempts],
         request_id: ['text', (r) => r.requestId],
         follow_up: ['boolean', (r) => r.followUp ?? false],
         traceparent: ['text', (r) => r.traceContext?.traceparent],
@@ -122,7 +131,7 @@ const noneKnown = sql`known as (select null::bigint as slot, null::bigint as seq
 const follow = sql`follow as materialized (
       select distinct on (o.first_id) o.first_id, o.seq,
         jsonb_build_object('id', o.id, 'priority', o.priority, 'not_before', o.not_before, 'metadata', o.metadata, 'input', o.input,
-          'max_hand_outs', o.max_hand_outs, 'traceparent', o.traceparent, 'tracestate', o.tracestate) as follow_up
+          'max_hand_outs', o.max_hand_outs, 'max_attempts', o.max_attempts, 'traceparent', o.traceparent, 'tracestate', o.tracestate) as follow_up
       from open o where o.follow_up and (o.verdict = 'covered' or o.id <> o.first_id)
       order by o.first_id, o.slot
     )`;

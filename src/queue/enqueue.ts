@@ -4,7 +4,15 @@ import { isDeadlock, isForeignKeyViolation, isUniqueViolation } from '../db/fail
 import { checkEnqueue } from './check-enqueue.ts';
 import { type EnqueueRow, enqueueStatement } from './enqueue-statement.ts';
 import { environmentNotFound, QueueError } from './errors.ts';
-import { type ItemRow, type TraceContext, toWorkItem, type WorkItem, type WorkKind } from './items.ts';
+import {
+  type ItemRow,
+  type Lane,
+  type Offered,
+  type TraceContext,
+  toWorkItem,
+  type WorkItem,
+  type WorkKind,
+} from './items.ts';
 import { LIMITS } from './limits.ts';
 
 export type EnqueueRequest = {
@@ -22,6 +30,8 @@ export type EnqueueRequest = {
   readonly notBefore?: string;
   /** Handed out that often without finishing, it is set aside; 1 to 1000000. Default: the environment's. */
   readonly maxHandOuts?: number;
+  /** Failed that often, it is set aside; 1 to 1000000, default 25. Only what is claimed fails. */
+  readonly maxAttempts?: number;
   /** 1 to 200 characters, the name of this piece of work: asked for again, the same item answers, as long as it is remembered. */
   readonly requestId?: string;
   /** Covered by a live item, this request becomes its successor's: enqueued by the statement that frees the slot. One an item. */
@@ -34,8 +44,12 @@ export type Enqueued = {
   readonly created: boolean;
   readonly item: WorkItem;
   /** Polls serve only the wire lane; the lane is fixed here (design §1). */
-  readonly lane: 'wire' | 'process';
+  readonly lane: Lane;
 };
+
+/** What is new among it. */
+export const offeredOf = (enqueued: readonly Enqueued[]): Offered[] =>
+  enqueued.filter(({ created }) => created).map(({ lane, item }) => ({ ...item, lane }));
 
 /** Who loses a race for a slot or a request id looks again; what changes hands faster than this is a caller's loop. */
 const ATTEMPTS_MAX = 5;
@@ -171,6 +185,11 @@ function refusalOf(
       return new QueueError(
         'environment_archived',
         `${where.replace(/\.$/, ': ')}environment ${environmentId} is archived: it takes no new work`,
+      );
+    case 'kind_refused':
+      return new QueueError(
+        'invalid_request',
+        `${where}kind ${request.kind} cannot be enqueued for a self_hosted environment: its outputs are not here`,
       );
     case 'taken':
       return taken(request, index, where);

@@ -106,6 +106,29 @@ export function toWorkItem(row: ItemRow): WorkItem {
   };
 }
 
+/** Polled or claimed: fixed at enqueue by the kind and the environment's type (design §1). */
+export type Lane = 'wire' | 'process';
+
+export const laneOf = (kind: RawBuilder<unknown>, environmentType: RawBuilder<unknown>): RawBuilder<Lane> =>
+  sql`case when ${kind} = 'tool_exec' and ${environmentType} = 'self_hosted' then 'wire' else 'process' end`;
+
+/** What tells whom an item is for. */
+export type Offered = Pick<WorkItem, 'kind' | 'environmentId'> & { readonly lane: Lane };
+
+/** Whom new work wakes: the polls that wait on its environment, or those who claim its kind. */
+export const topicOf = ({ lane, kind, environmentId }: Offered): string =>
+  lane === 'wire' ? environmentId : kindTopic(kind);
+
+const KIND_TOPIC = 'kind:';
+export const kindTopic = (kind: WorkKind): string => `${KIND_TOPIC}${kind}`;
+
+/** Notifies of rows with lane, kind and environment_id, for a statement in a caller's transaction; one a topic. */
+export const tellOf = (channel: string, source: string): RawBuilder<unknown> => {
+  const column = (name: string) => sql.ref(`${source}.${name}`);
+  return sql`(select count(pg_notify(${channel}, case ${column('lane')} when 'wire' then ${column('environment_id')}
+    else ${sql.lit(KIND_TOPIC)} || ${column('kind')} end)) from ${sql.ref(source)})::text`;
+};
+
 /** Names one item on the wire lane. */
 export type WorkRef = { readonly environmentId: string; readonly id: string };
 

@@ -17,6 +17,9 @@ export const LIMITS = {
   itemsPerCall: 1_000,
   priority: 100,
   handOuts: 1_000_000,
+  attempts: 1_000_000,
+  /** Of what is kept of a failure; the rest is cut off. */
+  errorCharacters: 2_000,
   leaseTtlSeconds: 86_400,
   retentionDays: 36_500,
   heartbeatTokenCharacters: 64,
@@ -29,6 +32,7 @@ export const LIMITS = {
   overlapSeconds: 2_592_000,
   overlapSecondsDefault: 3_600,
   minQueuedAgeMs: 86_400_000,
+  fallbackAfterMs: 86_400_000,
   pageItems: 1_000,
   pageItemsDefault: 20,
   filters: 16,

@@ -1,4 +1,4 @@
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import {
   type ItemRow,
@@ -20,8 +20,30 @@ import { invalidMetadata, isStorable, LIMITS, metadataProblems, tooManyPairs } f
 export async function patchMetadata(
   database: Database,
   { environmentId, id }: WorkRef,
-  patch: Readonly<Record<string, string | null>>,
+  patch: MetadataPatch,
 ): Promise<WorkItem> {
+  const merged = await mergeMetadata(
+    database,
+    sql`w.id = ${id} and w.environment_id = ${environmentId} and w.lane = 'wire'`,
+    patch,
+    presentId(database.names, sql`${environmentId}`, sql`${id}`),
+  );
+  if ('presentId' in merged) throw notFound(id, merged.presentId);
+  return merged;
+}
+
+export type MetadataPatch = Readonly<Record<string, string | null>>;
+
+/**
+ * The merge, on the one item that `where` tells of `w`. Without one: what it is called now, where `elsewhere` finds that. All text:
+ * the connection may be a caller's. Refuses: invalid_metadata.
+ */
+export async function mergeMetadata(
+  database: Database,
+  where: RawBuilder<unknown>,
+  patch: MetadataPatch,
+  elsewhere: RawBuilder<unknown> = sql`null`,
+): Promise<WorkItem | { readonly presentId: string | null }> {
   const { workItems } = database.names;
   const deletes = Object.keys(patch).filter((key) => patch[key] === null && isStorable(key)); // others cannot be there
   const sets = Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== null));
@@ -38,7 +60,7 @@ export async function patchMetadata(
   const [row] = await database.rows(sql<Row>`
     with current as materialized (
       select w.seq, (w.metadata - ${deletes}::text[]) || ${JSON.stringify(merging)}::jsonb as merged
-      from ${workItems} w where w.id = ${id} and w.environment_id = ${environmentId} and w.lane = 'wire' for update
+      from ${workItems} w where ${where} for update
     ), counted as materialized (
       select c.seq, c.merged, (select count(*) from jsonb_object_keys(c.merged))::integer as pairs from current c
     ), changed as (
@@ -46,14 +68,14 @@ export async function patchMetadata(
       from counted c where w.seq = c.seq and c.pairs <= ${LIMITS.metadataPairs} and ${problems.length === 0}
       returning ${itemSource('w')}
     )
-    select c.pairs, ${itemAnswer('n')},
-      ${presentId(database.names, sql`${environmentId}`, sql`${id}`)} as "presentId"
+    select c.pairs::text as pairs, ${itemAnswer('n')}, ${elsewhere} as "presentId"
     from (select 1) one left join counted c on true left join changed n on true`);
 
-  if (row === undefined || row.pairs === null) throw notFound(id, row?.presentId);
+  if (row === undefined || row.pairs === null) return { presentId: row?.presentId ?? null };
   if (row.id !== null) return toWorkItem({ ...row, id: row.id });
-  if (row.pairs > LIMITS.metadataPairs) problems.push(tooManyPairs(row.pairs));
+  const pairs = Number(row.pairs);
+  if (pairs > LIMITS.metadataPairs) problems.push(tooManyPairs(pairs));
   throw invalidMetadata(problems);
 }
 
-type Row = { pairs: number | null; presentId: string | null; id: string | null } & Omit<ItemRow, 'id'>;
+type Row = { pairs: string | null; presentId: string | null; id: string | null } & Omit<ItemRow, 'id'>;

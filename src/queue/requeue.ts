@@ -4,7 +4,7 @@ import { isForeignKeyViolation } from '../db/failures.ts';
 import { type DetailsRow, detailsAnswer, detailsSource, toWorkDetails, type WorkDetails } from './details.ts';
 import { QueueError } from './errors.ts';
 import { mintId } from './ids.ts';
-import { checkRef, notFound, presentId, type WorkRef } from './items.ts';
+import { checkRef, laneOf, notFound, presentId, type WorkRef } from './items.ts';
 
 /**
  * Puts an item that was set aside back to work, as a new item that names the old one: its session, kind, priority, metadata, input,
@@ -18,7 +18,8 @@ export async function requeueSetAside(database: Database, { environmentId, id }:
   const [row] = await database
     .rows(sql<Row>`
     with old as materialized (
-      select w.seq, w.id, w.environment_id, w.session_id, w.kind, w.lane, w.priority, w.metadata, w.max_hand_outs, w.traceparent, w.tracestate,
+      select w.seq, w.id, w.environment_id, w.session_id, w.kind, ${laneOf(sql`w.kind`, sql`e.type`)} as lane, w.priority, w.metadata,
+        w.max_hand_outs, w.max_attempts, w.traceparent, w.tracestate,
         case
           when w.stop_reason in ('exhausted', 'failed') then
             case when e.archived_at is not null then 'environment_archived' else 'set_aside' end
@@ -28,9 +29,9 @@ export async function requeueSetAside(database: Database, { environmentId, id }:
       where w.id = ${id} and w.environment_id = ${environmentId}
     ), created as (
       insert into ${workItems} (id, environment_id, session_id, kind, lane, state, priority, metadata, max_hand_outs,
-        traceparent, tracestate, requeued_from, created_at)
+        max_attempts, traceparent, tracestate, requeued_from, created_at)
       select ${mintId('work')}, o.environment_id, o.session_id, o.kind, o.lane, 'queued', o.priority, o.metadata, o.max_hand_outs,
-        o.traceparent, o.tracestate, o.id, clock_timestamp()
+        o.max_attempts, o.traceparent, o.tracestate, o.id, clock_timestamp()
       from old o where o.verdict = 'set_aside'
       on conflict do nothing
       returning ${detailsSource('work_items')}

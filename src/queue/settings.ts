@@ -14,6 +14,10 @@ export type QueueSettings = {
   readonly retentionDays: number;
   /** An item that was handed out this often without finishing is set aside; null: never. */
   readonly maxHandOuts: number | null;
+  /** In the process lane: taken over from that many dead claimants, an item is set aside by the next one. */
+  readonly maxHandOvers: number;
+  /** In the process lane: failed that often, an item is set aside. */
+  readonly maxAttempts: number;
 };
 
 export const DEFAULT_SETTINGS: QueueSettings = Object.freeze({
@@ -24,4 +28,6 @@ export const DEFAULT_SETTINGS: QueueSettings = Object.freeze({
   sweepIntervalMs: 1_000,
   retentionDays: 7,
   maxHandOuts: null,
+  maxHandOvers: 10,
+  maxAttempts: 25,
 });

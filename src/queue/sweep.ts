@@ -2,6 +2,7 @@ import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { successors } from './follow-up.ts';
 import type { QueueSettings } from './settings.ts';
+import { topicsOf } from './topics.ts';
 
 /** A lapsed item is left this long to its holder's late heartbeat, and to polls, before the sweep takes it (contract §4). */
 export const SWEEP_PATIENCE_SECONDS = 2;
@@ -12,8 +13,8 @@ export type Swept = {
   readonly requeued: number;
   /** Stopped as exhausted. */
   readonly setAside: number;
-  /** Where items became free to be handed out: their waiters are to be woken. */
-  readonly environmentIds: readonly string[];
+  /** Whom the items that became free are for. */
+  readonly topics: readonly string[];
   /** True when a bound was reached: there is more, sweep again. */
   readonly more: boolean;
 };
@@ -31,7 +32,7 @@ export async function sweep(database: Database, { maxHandOuts }: Pick<QueueSetti
     requeued: number;
     setAside: number;
     most: number;
-    environments: string | null;
+    free: string | null;
   }>`
     with turn as materialized (
       select pg_try_advisory_xact_lock(hashtextextended(${`${database.schema} sweep`}, 0)) as mine
@@ -60,7 +61,7 @@ export async function sweep(database: Database, { maxHandOuts }: Pick<QueueSetti
         lapsed_state = case when w.lapsed_state = 'active' then 'active' else w.state end, lease_expires_at = null, lease_ttl_seconds = null,
         acknowledged_at = null, started_at = null, last_heartbeat = null, replaced_heartbeat = null
       from lapsed l where w.seq = l.seq and not l.is_spent
-      returning w.environment_id
+      returning w.environment_id, w.kind, w.lane
     ), unacked as materialized (
       select w.seq from ${workItems} w join ${environments} e on e.id = w.environment_id, turn
       where turn.mine and w.lane = 'wire' and w.state = 'queued' and w.is_last_hand_out and ${isSpent}
@@ -72,21 +73,21 @@ export async function sweep(database: Database, { maxHandOuts }: Pick<QueueSetti
       set state = 'stopped', stopped_at = clock_timestamp(), stop_reason = 'exhausted',
         lapsed_at = coalesce(w.lease_expires_at, w.lapsed_at), lease_expires_at = null
       from (select l.seq from lapsed l where l.is_spent union all select u.seq from unacked u) x where w.seq = x.seq
-      returning w.seq, w.environment_id, w.session_id, w.kind, w.lane, w.follow_up
+      returning w.seq, w.environment_id, w.session_id, w.kind, w.follow_up
     ), ${successors(database.names, 'exhausted')}
     select (select count(*) from finalised)::integer as finalised, (select count(*) from requeued)::integer as requeued,
       (select count(*) from exhausted)::integer as "setAside",
       greatest((select count(*) from abandoned), (select count(*) from lapsed), (select count(*) from unacked))::integer as most,
-      (select json_agg(distinct f.environment_id)::text from (
-        select r.environment_id from requeued r union all select s.environment_id from successor s
-      ) f) as environments
+      (select json_agg(f)::text from (
+        select r.environment_id, r.kind, r.lane from requeued r union select s.environment_id, s.kind, s.lane from successor s
+      ) f) as free
     from turn`); // read here, or a sweep that finds nothing would not take its turn
   const { finalised = 0, requeued = 0, setAside = 0, most = 0 } = row ?? {};
   return {
     finalised,
     requeued,
     setAside,
-    environmentIds: row?.environments == null ? [] : JSON.parse(row.environments),
+    topics: topicsOf(row?.free ?? null),
     more: most >= ROWS_PER_STATEMENT_MAX,
   };
 }

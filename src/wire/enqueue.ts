@@ -44,6 +44,13 @@ export const EnqueueBody = Type.Object(
         description: 'Handed out that often without finishing, it is set aside; default: as the environment says',
       }),
     ),
+    max_attempts: Type.Optional(
+      Type.Integer({
+        minimum: 1,
+        maximum: LIMITS.attempts,
+        description: 'In the process lane: failed that often, it is set aside; default 25',
+      }),
+    ),
     request_id: Type.Optional(
       Type.String({
         minLength: 1,
@@ -94,12 +101,24 @@ export function toEnqueueRequest(
   traceContext: TraceContext | undefined,
   where = '',
 ): EnqueueRequest {
-  const { data, not_before: notBefore, max_hand_outs: maxHandOuts, request_id: requestId, follow_up: followUp } = body;
+  const { data, not_before: notBefore, max_hand_outs: maxHandOuts, max_attempts: maxAttempts } = body;
+  const { request_id: requestId, follow_up: followUp } = body;
   if (notBefore !== undefined && !isInstant(notBefore)) {
     throw new QueueError('invalid_request', `${where}not_before must be an RFC 3339 instant with an offset`);
   }
   const { kind, metadata, input, priority } = body;
-  const given = { kind, metadata, input, priority, notBefore, maxHandOuts, requestId, followUp, traceContext };
+  const given = {
+    kind,
+    metadata,
+    input,
+    priority,
+    notBefore,
+    maxHandOuts,
+    maxAttempts,
+    requestId,
+    followUp,
+    traceContext,
+  };
   const present = Object.entries(given).filter(([, value]) => value !== undefined);
   return { environmentId, sessionId: data.id, ...Object.fromEntries(present) };
 }

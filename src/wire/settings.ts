@@ -15,6 +15,10 @@ const FIELDS = {
   reclaim_older_than_ms: upTo(LIMITS.reclaimOlderThanMs, 'The reservation when a poll names none'),
   max_hand_outs: upTo(LIMITS.handOuts, 'Handed out that often without finishing, an item is set aside; null: never'),
   retention_days: upTo(LIMITS.retentionDays, 'How long finished items are remembered'),
+  fallback_after_ms: upTo(
+    LIMITS.fallbackAfterMs,
+    "Queued for that long since it was enqueued, with no live reservation, an item may be claimed by the platform's own executors; null: never",
+  ),
 };
 const mapped = <Field>(map: (field: TInteger) => Field) =>
   Object.fromEntries(Object.entries(FIELDS).map(([name, field]) => [name, map(field)])) as Record<
@@ -22,7 +26,7 @@ const mapped = <Field>(map: (field: TInteger) => Field) =>
     Field
   >;
 
-const { max_hand_outs: MaxHandOuts, ...always } = FIELDS;
+const { max_hand_outs: MaxHandOuts, fallback_after_ms: FallbackAfterMs, ...always } = FIELDS;
 
 /** What an environment has of its own, and what holds. */
 export const EnvironmentSettings = Type.Object(
@@ -34,7 +38,11 @@ export const EnvironmentSettings = Type.Object(
       mapped((field) => Nullable<number>(field)),
       { description: "Null: the server's own holds" },
     ),
-    effective: Type.Object({ ...always, max_hand_outs: Nullable<number>(MaxHandOuts) }),
+    effective: Type.Object({
+      ...always,
+      max_hand_outs: Nullable<number>(MaxHandOuts),
+      fallback_after_ms: Nullable<number>(FallbackAfterMs),
+    }),
   },
   { $id: 'EnvironmentSettings', title: 'EnvironmentSettings' },
 );
@@ -51,6 +59,7 @@ export const toSettingsChange = (body: Static<typeof SettingsChange>): SettingsC
   reclaimOlderThanMs: body.reclaim_older_than_ms,
   maxHandOuts: body.max_hand_outs,
   retentionDays: body.retention_days,
+  fallbackAfterMs: body.fallback_after_ms,
 });
 
 export function toEnvironmentSettings(settings: SettingsRecord): Static<typeof EnvironmentSettings> {
@@ -62,12 +71,17 @@ export function toEnvironmentSettings(settings: SettingsRecord): Static<typeof E
     reclaim_older_than_ms: values.reclaimOlderThanMs,
     max_hand_outs: values.maxHandOuts,
     retention_days: values.retentionDays,
+    fallback_after_ms: values.fallbackAfterMs,
   });
   return {
     type: 'environment_settings',
     environment_id: settings.environmentId,
     paused_at: settings.pausedAt,
     settings: toFields(own),
-    effective: { ...toFields({ ...effective, maxHandOuts: 0 }), max_hand_outs: effective.maxHandOuts },
+    effective: {
+      ...toFields({ ...effective, maxHandOuts: 0, fallbackAfterMs: 0 }),
+      max_hand_outs: effective.maxHandOuts,
+      fallback_after_ms: effective.fallbackAfterMs,
+    },
   };
 }

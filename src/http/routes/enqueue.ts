@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
-import { enqueue, enqueueAll } from '../../queue/enqueue.ts';
+import { enqueue, enqueueAll, offeredOf } from '../../queue/enqueue.ts';
+import type { Offered } from '../../queue/items.ts';
 import { activeTraceContext, parseTraceContext } from '../../telemetry/trace-context.ts';
 import { EnqueueAllBody, EnqueueBody, EnqueuedAll, toEnqueueRequest } from '../../wire/enqueue.ts';
 import { ChangeHeaders, Component, EnvironmentParams } from '../../wire/primitives.ts';
@@ -42,12 +43,14 @@ export function enqueueRoutes(app: App, { database, queue }: AppOptions): void {
     },
     async handler(request, reply) {
       const asked = toEnqueueRequest(request.params.environment_id, request.body, traceContextOf(request.headers));
+      let offered: Offered[] = [];
       const { status, body } = await changeAtOnce(database, request, async (bound, logged) => {
         const entry = logged?.(OUTCOME, sql`from answer n where n.id is not null`);
-        const { created, item } = await enqueue(bound, asked, undefined, entry);
-        return { status: created ? 201 : 200, body: toWork(item), target: item.id };
+        const enqueued = await enqueue(bound, asked, undefined, entry);
+        offered = offeredOf([enqueued]);
+        return { status: enqueued.created ? 201 : 200, body: toWork(enqueued.item), target: enqueued.item.id };
       });
-      if (status === 201) queue.wake(asked.environmentId);
+      queue.announce(offered);
       return reply.code(status === 201 ? 201 : 200).send(body);
     },
   });
@@ -74,12 +77,14 @@ export function enqueueRoutes(app: App, { database, queue }: AppOptions): void {
       const asked = request.body.items.map((item, index) =>
         toEnqueueRequest(environmentId, item, traceContext, `items.${index}.`),
       );
+      let offered: Offered[] = [];
       const { body } = await changeAtOnce(database, request, async (bound, logged) => {
         const entry = logged?.(BATCH_OUTCOME, sql`where not exists (select from answer n where n.id is null)`);
         const enqueued = await enqueueAll(bound, asked, undefined, entry);
+        offered = offeredOf(enqueued);
         return { status: 200, body: { data: enqueued.map(({ created, item }) => ({ created, work: toWork(item) })) } };
       });
-      queue.wake(environmentId);
+      queue.announce(offered);
       return body;
     },
   });

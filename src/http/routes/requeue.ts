@@ -1,3 +1,4 @@
+import type { Offered } from '../../queue/items.ts';
 import { requeueSetAside } from '../../queue/requeue.ts';
 import { toWorkDetails, WorkDetails } from '../../wire/operations.ts';
 import { ChangeHeaders, Component, WorkParams } from '../../wire/primitives.ts';
@@ -21,11 +22,13 @@ export function requeueRoute(app: App, { database, queue }: AppOptions): void {
     },
     async handler(request, reply) {
       const { environment_id: environmentId, work_id: id } = request.params;
-      const { body } = await change(database, request, async (bound) => ({
-        status: 201,
-        body: toWorkDetails(await requeueSetAside(bound, { environmentId, id })),
-      }));
-      queue.wake(environmentId);
+      let offered: Offered[] = [];
+      const { body } = await change(database, request, async (bound) => {
+        const made = await requeueSetAside(bound, { environmentId, id });
+        offered = [made];
+        return { status: 201, body: toWorkDetails(made) };
+      });
+      queue.announce(offered);
       return reply.code(201).send(body);
     },
   });

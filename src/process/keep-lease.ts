@@ -1,0 +1,169 @@
+import type { Claimed } from './claim.ts';
+import { LeaseError } from './lease.ts';
+import type { Renewal, WorkStore } from './store.ts';
+
+export type KeepLeaseOptions = {
+  readonly store: Pick<WorkStore, 'renew'>;
+  /** What each renewal asks for: 1 to 86400. */
+  readonly ttlSeconds: number;
+  /** Without progress for so long the work is given up; absent or <= 0: never. */
+  readonly stallSeconds?: number | undefined;
+  /** The local clock, and its timers; tests bring their own. */
+  readonly timing?: Timing;
+};
+
+/** A monotonic clock in milliseconds that leases are stamped by (`performance.now()`), and one-shot timers. */
+export type Timing = {
+  now(): number;
+  /** Answers what ends it. */
+  after(milliseconds: number, run: () => void): () => void;
+};
+
+export type Keeper<Item extends Claimed = Claimed> = {
+  /**
+   * Aborts once, with a LeaseError: `lease_lost` when the lease is lost or can no longer be trusted, `work_stalled`, or `cancelled`.
+   * After `cancelled` the lease is still kept, for the work to wind down.
+   */
+  readonly signal: AbortSignal;
+  /** Resolves when the keeping was given up: `lease_lost` or `work_stalled`. Never, otherwise. */
+  readonly givenUp: Promise<LeaseError>;
+  /** The item with the proof as it is now. */
+  readonly item: Item;
+  /** The work got on. */
+  progress(): void;
+  /** Runs `use` while no renewal is under way, so that the proof is not replaced meanwhile. */
+  pin<Result>(use: (item: Item) => Promise<Result>): Promise<Result>;
+  /**
+   * Ends the keeping; waits for a renewal that is under way. The proof is stable from then on. Answers the first failure of a
+   * renewal, also of one that was made good later; undefined when there was none.
+   */
+  close(): Promise<unknown>;
+};
+
+const REAL: Timing = {
+  now: () => performance.now(),
+  after(milliseconds, run) {
+    const timer = setTimeout(run, milliseconds);
+    return () => clearTimeout(timer);
+  },
+};
+
+/**
+ * Keeps a claimed item's lease alive while its work runs: renews at the shorter of a third of the TTL and the stall budget. Local time
+ * only shortens trust (design §6): it ends a TTL after the last successful renewal was asked for, whatever is on its way then. A renewal
+ * that nobody answered is tried again at the next tick. Work that has stalled is given up: no more renewals, the lease is left to lapse, so that another takes over.
+ */
+export function keepLease<Item extends Claimed>(
+  item: Item,
+  { store, ttlSeconds, stallSeconds = 0, timing = REAL }: KeepLeaseOptions,
+): Keeper<Item> {
+  const ttlMs = ttlSeconds * 1_000;
+  const stallMs = stallSeconds > 0 ? stallSeconds * 1_000 : Number.POSITIVE_INFINITY;
+  const tickMs = Math.min(ttlMs / 3, stallMs);
+  const controller = new AbortController();
+
+  let current = item;
+  let trustedUntil = Math.min(item.lease.askedAtMs, timing.now()) + ttlMs;
+  let progressAt = timing.now();
+  let tickAt = timing.now() + tickMs;
+  let renewal: Promise<void> | undefined;
+  let pins = 0;
+  let over = false;
+  let failure: unknown;
+  let stopTimer = () => {};
+  let tellGivenUp: (error: LeaseError) => void = () => {};
+  const givenUp = new Promise<LeaseError>((resolve) => {
+    tellGivenUp = resolve;
+  });
+
+  const giveUp = (error: LeaseError) => {
+    over = true;
+    stopTimer();
+    controller.abort(error);
+    tellGivenUp(error);
+  };
+
+  /** Whatever comes first: the next renewal, the end of patience, the end of trust. */
+  const schedule = () => {
+    stopTimer();
+    if (over) return;
+    const next = Math.min(isFree() ? tickAt : Number.POSITIVE_INFINITY, progressAt + stallMs, trustedUntil);
+    stopTimer = timing.after(Math.max(0, next - timing.now()), turn);
+  };
+
+  const isFree = () => renewal === undefined && pins === 0;
+
+  const turn = () => {
+    const now = timing.now();
+    if (now >= trustedUntil) {
+      const error = new LeaseError('lease_lost', `the lease was not renewed within ${ttlSeconds} s`, {
+        cause: failure,
+      });
+      failure ??= error;
+      giveUp(error);
+    } else if (now >= progressAt + stallMs) {
+      giveUp(new LeaseError('work_stalled', `the work made no progress for ${stallSeconds} s`));
+    } else {
+      if (now >= tickAt && isFree()) renew();
+      schedule();
+    }
+  };
+
+  const renew = () => {
+    tickAt = timing.now() + tickMs;
+    let stopWaiting = () => {};
+    const late = new Promise<Renewal>((resolve) => {
+      const error = new Error('the renewal was not answered while the lease lived');
+      stopWaiting = timing.after(trustedUntil - timing.now(), () => resolve({ outcome: 'deferred', error }));
+    });
+    const asked = store
+      .renew(current.lease, ttlSeconds)
+      .catch((error: unknown): Renewal => ({ outcome: 'deferred', error }));
+    renewal = Promise.race([asked, late]).then((outcome) => {
+      stopWaiting();
+      renewal = undefined;
+      take(outcome);
+      schedule();
+    });
+  };
+
+  const take = (outcome: Renewal) => {
+    if (outcome.outcome === 'renewed') {
+      current = Object.freeze({ ...current, lease: outcome.lease });
+      trustedUntil = Math.max(trustedUntil, outcome.lease.askedAtMs + ttlMs);
+      if (outcome.isCancelRequested && !over)
+        controller.abort(new LeaseError('cancelled', 'the item was asked to end'));
+      return;
+    }
+    failure ??= outcome.error;
+    if (outcome.outcome === 'lost' && !over) giveUp(outcome.error);
+  };
+
+  schedule();
+  return {
+    signal: controller.signal,
+    givenUp,
+    get item() {
+      return current;
+    },
+    progress() {
+      progressAt = timing.now();
+    },
+    async pin(use) {
+      pins++;
+      try {
+        while (renewal !== undefined) await renewal;
+        return await use(current);
+      } finally {
+        pins--;
+        schedule();
+      }
+    },
+    async close() {
+      over = true;
+      stopTimer();
+      await renewal;
+      return failure;
+    },
+  };
+}

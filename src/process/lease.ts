@@ -1,0 +1,61 @@
+import { type RawBuilder, sql } from 'kysely';
+import { QueueError } from '../queue/errors.ts';
+import { checkInteger, checkText, isInstant, LIMITS } from '../queue/limits.ts';
+
+/**
+ * The proof that an item is held, as the database recorded it: a frozen value, never a handle. It changes with every renewal,
+ * and the one before is worth nothing then.
+ */
+export type Lease = {
+  readonly seq: string;
+  /** Who claimed it. */
+  readonly workerId: string;
+  /** Which of the item's hand-outs this is, from 1. */
+  readonly handOut: number;
+  /** RFC 3339 with microseconds, byte for byte. */
+  readonly expiresAt: string;
+  /**
+   * When it was asked for, in milliseconds of this process's monotonic clock (`performance.now()`): the lease cannot end before this
+   * and its length. In another process it means nothing.
+   */
+  readonly askedAtMs: number;
+};
+
+export type LeaseErrorCode = 'lease_lost' | 'work_stalled' | 'cancelled';
+
+/**
+ * `lease_lost`: the proof is not (or no longer) the item's, nothing was written. `work_stalled`: the work made no progress and was given
+ * up. `cancelled`: somebody asked for the item to end.
+ */
+export class LeaseError extends Error {
+  override readonly name = 'LeaseError';
+  readonly code: LeaseErrorCode;
+
+  constructor(code: LeaseErrorCode, message: string, options: { cause?: unknown } = {}) {
+    super(message, options);
+    this.code = code;
+  }
+}
+
+/** Only the holder's row, by all that the holder knows of it. */
+export const isOwned = ({ seq, workerId, handOut, expiresAt }: Lease): RawBuilder<unknown> =>
+  sql`w.seq = ${seq}::bigint and w.worker_id = ${workerId} and w.hand_out_count = ${handOut}
+    and w.lease_expires_at = ${expiresAt}::timestamptz`;
+
+export const leaseLost = ({ seq, workerId }: Lease): LeaseError =>
+  new LeaseError('lease_lost', `${workerId} does not hold item ${seq} by this lease (any more)`);
+
+/** What SQL could not take. Refuses: invalid_request. */
+export function checkLease(lease: Lease): void {
+  if (typeof lease.seq !== 'string' || !/^\d{1,18}$/.test(lease.seq)) {
+    throw new QueueError('invalid_request', 'lease.seq must be the digits that the claim answered');
+  }
+  checkText('lease.workerId', lease.workerId, LIMITS.workerIdCharacters);
+  checkInteger('lease.handOut', lease.handOut, 1, 2 ** 31 - 1);
+  if (typeof lease.expiresAt !== 'string' || !isInstant(lease.expiresAt)) {
+    throw new QueueError('invalid_request', 'lease.expiresAt must be the instant that the claim answered');
+  }
+}
+
+/** Refuses: invalid_request. */
+export const checkTtl = (ttlSeconds: number): void => checkInteger('ttlSeconds', ttlSeconds, 1, LIMITS.leaseTtlSeconds);

@@ -1,0 +1,135 @@
+import { type RawBuilder, sql } from 'kysely';
+import type { Database } from '../db/connect.ts';
+import { rfc3339 } from '../db/sql.ts';
+import { successors } from '../queue/follow-up.ts';
+import { tellOf } from '../queue/items.ts';
+import { LIMITS } from '../queue/limits.ts';
+import type { QueueSettings } from '../queue/settings.ts';
+import { topicsOf } from '../queue/topics.ts';
+import { isOwned, type Lease, LeaseError, leaseLost } from './lease.ts';
+
+export type Settled = {
+  readonly state: 'queued' | 'stopped';
+  /** Why it stopped; null while it is queued. `failed` is set aside. */
+  readonly reason: 'worker' | 'cancelled' | 'failed' | null;
+  /** The instant before which it is not claimed again. */
+  readonly nextAttemptAt: string | null;
+  /** Whom the item, queued again, or its successor is for. In a caller's transaction they are told by its commit. */
+  readonly topics: readonly string[];
+};
+
+/** The first retry comes after this; each next one after twice the time. */
+const BACKOFF_SECONDS = 1;
+const BACKOFF_SECONDS_MAX = 86_400;
+/** 2^17 s are more than a day; no power beyond that is asked for. */
+const DOUBLINGS_MAX = 17;
+
+/**
+ * Ends the item as done, with the proof. In the caller's transaction it is done exactly when that commits. `unlessCancelled`: loses
+ * to a request to cancel that was there first. Throws LeaseError lease_lost; cancelled.
+ */
+export async function complete(
+  database: Database,
+  lease: Lease,
+  { unlessCancelled = false }: { readonly unlessCancelled?: boolean } = {},
+): Promise<Settled> {
+  const settled = await settle(database, lease, {
+    reason: sql`case when ${unlessCancelled} and w.cancel_requested_at is not null then 'refused' else 'worker' end`,
+  });
+  if (settled !== 'refused') return settled;
+  throw new LeaseError('cancelled', `item ${lease.seq} was asked to end: it is not completed`);
+}
+
+/**
+ * Gives the item back, due at once, its attempt unspent. One that was asked to end is stopped instead, as `cancelled`. Throws
+ * LeaseError lease_lost.
+ */
+export const requeue = async (database: Database, lease: Lease): Promise<Settled> =>
+  neverRefused(await settle(database, lease, { reason: cancelledOr(sql`null`) }));
+
+/**
+ * The attempt failed: queued again for later, exponentially and with jitter (half to all of 1 s, 2 s, 4 s … one day), or, at its last
+ * attempt or where it is final, stopped as `failed` with its error kept. One that was asked to end is stopped as `cancelled`. Throws
+ * LeaseError lease_lost.
+ */
+export const fail = async (
+  database: Database,
+  lease: Lease,
+  error: unknown,
+  { maxAttempts, isFinal = false }: Pick<QueueSettings, 'maxAttempts'> & { readonly isFinal?: boolean },
+): Promise<Settled> =>
+  neverRefused(
+    await settle(database, lease, {
+      reason: cancelledOr(
+        sql`case when ${isFinal} or w.attempt >= coalesce(w.max_attempts, ${maxAttempts}::integer) then 'failed' end`,
+      ),
+      failure: messageOf(error),
+    }),
+  );
+
+const cancelledOr = (other: RawBuilder<unknown>) =>
+  sql`case when w.cancel_requested_at is not null then 'cancelled' else ${other} end`;
+
+function neverRefused(settled: Settled | 'refused'): Settled {
+  if (settled === 'refused') throw new Error('refused without a rule for it');
+  return settled;
+}
+
+/** `reason`: why it stops; null queues it again; `refused` changes nothing. `failure`: the attempt is spent on it. */
+async function settle(
+  { names, rows, channel, isTransaction }: Database,
+  lease: Lease,
+  { reason, failure }: { reason: RawBuilder<unknown>; failure?: string },
+): Promise<Settled | 'refused'> {
+  const isFailed = failure !== undefined;
+  const backoff = sql`least(${sql.lit(BACKOFF_SECONDS_MAX)}, ${sql.lit(BACKOFF_SECONDS)} * power(2, least(w.attempt - 1, ${sql.lit(DOUBLINGS_MAX)})))
+    * (0.5 + random() / 2) * interval '1 second'`;
+  const [row] = await rows(sql<Row>`
+    with current as materialized (
+      select w.seq, ${reason} as reason from ${names.workItems} w where ${isOwned(lease)} for no key update
+    ), changed as (
+      update ${names.workItems} w
+      set state = case when c.reason is null then 'queued' else 'stopped' end,
+        stop_reason = c.reason, stopped_at = case when c.reason is not null then clock_timestamp() end,
+        stop_requested_at = coalesce(w.stop_requested_at, case when c.reason is not null then coalesce(w.cancel_requested_at, clock_timestamp()) end),
+        lease_expires_at = null${
+          isFailed
+            ? sql`, last_error = ${failure},
+        attempt = case when c.reason is null then w.attempt + 1 else w.attempt end,
+        next_attempt_at = case when c.reason is null then clock_timestamp() + ${backoff} end`
+            : sql``
+        }
+      from current c where w.seq = c.seq and c.reason is distinct from 'refused'
+      returning w.seq, w.environment_id, w.session_id, w.kind, w.lane, w.state, w.stop_reason, w.next_attempt_at, w.follow_up
+    ), freed as (
+      select c.seq, c.environment_id, c.session_id, c.kind, c.follow_up from changed c where c.state = 'stopped'
+    ), ${successors(names, 'freed')}, free as materialized (
+      select s.lane, s.kind, s.environment_id from successor s
+      union all select c.lane, c.kind, c.environment_id from changed c where c.state = 'queued'
+    )
+    select w.state, w.stop_reason as reason, ${rfc3339(sql`w.next_attempt_at`)} as "nextAttemptAt",
+      (select json_agg(f)::text from free f) as free,
+      ${isTransaction ? tellOf(channel, 'free') : sql`null`} as told
+    from current c left join changed w on w.seq = c.seq`);
+  if (row === undefined) throw leaseLost(lease);
+  const { state, reason: because, nextAttemptAt, free } = row;
+  return state === null ? 'refused' : { state, reason: because, nextAttemptAt, topics: topicsOf(free) };
+}
+
+type Row = Omit<Settled, 'state' | 'topics'> & {
+  readonly state: Settled['state'] | null;
+  readonly free: string | null;
+};
+
+/** What is kept of an error: fit to be stored, and not too long. */
+function messageOf(error: unknown): string {
+  const text = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+  return Array.from(
+    text
+      .slice(0, 2 * LIMITS.errorCharacters)
+      .toWellFormed()
+      .replaceAll('\0', '\uFFFD'),
+  )
+    .slice(0, LIMITS.errorCharacters)
+    .join('');
+}
