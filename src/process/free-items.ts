@@ -24,7 +24,10 @@ export const doom = ({ environments }: TableNames, { maxHandOvers }: CapSettings
     when w.hand_over_count + 1 >= coalesce(w.max_hand_outs,
       (select e.max_hand_outs from ${environments} e where e.id = w.environment_id), ${maxHandOvers}::integer + 1) then 'exhausted' end`;
 
-/** Queued and due. What waits for an instant is found by that instant, the rest by its place in line. */
+/**
+ * Queued and due. What waited for an instant is found by that instant, the rest by its place in line: where more than sixteen have
+ * become due and wait, those that have been due longest come first, whatever their priority.
+ */
 export const queuedItems = ({ workItems }: TableNames, only: RawBuilder<unknown>): RawBuilder<unknown> => sql`(
         select ${columns} from ${workItems} w
         where w.lane = 'process' and w.state = 'queued' and w.next_attempt_at is null
