@@ -13,6 +13,7 @@ const FIELDS = {
   reclaim_older_than_ms: 600_000,
   max_hand_outs: 1_000_000,
   retention_days: 36_500,
+  fallback_after_ms: 86_400_000,
 };
 const OWN = {
   lease_ttl_seconds: 20,
@@ -21,6 +22,7 @@ const OWN = {
   reclaim_older_than_ms: 3_000,
   max_hand_outs: 3,
   retention_days: 2,
+  fallback_after_ms: 500,
 };
 
 const isAbout = (t: Test, actual: number | null, expected: number, what: string) =>

@@ -31,6 +31,7 @@ export const PROCESS_FIELDS = {
   reclaim_older_than_ms: 7_000,
   max_hand_outs: 9,
   retention_days: 5,
+  fallback_after_ms: null,
 };
 
 export const NONE_OWN = {
@@ -40,4 +41,5 @@ export const NONE_OWN = {
   reclaim_older_than_ms: null,
   max_hand_outs: null,
   retention_days: null,
+  fallback_after_ms: null,
 };
