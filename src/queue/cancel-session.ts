@@ -30,14 +30,19 @@ export async function cancelSession(
   });
 }
 
-/** Of what was `seen`, some may have left its slot before its row was free, to a successor that this look could not see. */
+/**
+ * Of what was `seen`, some may have left its slot before its row was free, to a successor that this look could not see. All text: the
+ * connection may be a caller's.
+ */
 async function cancelSeen(
   database: Database,
   environmentId: string,
   sessionId: string,
 ): Promise<{ items: WorkItem[]; seen: number }> {
   const { workItems, environments } = database.names;
-  const rows = await database.rows(sql<{ found: boolean; seen: number; id: string | null } & Omit<ItemRow, 'id'>>`
+  const rows = await database.rows(sql<
+    { found: 'true' | 'false'; seen: string; id: string | null } & Omit<ItemRow, 'id'>
+  >`
     with seen as materialized (
       select w.seq from ${workItems} w
       where w.environment_id = ${environmentId} and w.session_id = ${sessionId} and w.state <> 'stopped'
@@ -52,11 +57,11 @@ async function cancelSeen(
       from current c where w.seq = c.seq
       returning ${itemSource('w')}
     )
-    select exists (select from ${environments} e where e.id = ${environmentId}) as found,
-      (select count(*) from seen)::integer as seen, ${itemAnswer('w')}
+    select exists (select from ${environments} e where e.id = ${environmentId})::text as found,
+      (select count(*) from seen)::text as seen, ${itemAnswer('w')}
     from (select 1) one left join cancelled w on true
     order by w.seq`);
-  if (!rows[0]?.found) throw environmentNotFound(environmentId);
+  if (rows[0]?.found !== 'true') throw environmentNotFound(environmentId);
   const items = rows.flatMap((row) => (row.id === null ? [] : [toWorkItem({ ...row, id: row.id })]));
-  return { items, seen: rows[0].seen };
+  return { items, seen: Number(rows[0].seen) };
 }
