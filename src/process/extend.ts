@@ -10,14 +10,14 @@ export type Extended = {
 };
 
 /**
- * Renews a lease by its proof and answers the next one; a lease is never shortened. One that has lapsed is renewed, too, while
+ * Renews a lease by its proof and answers the next one, which is always another; a lease is never shortened. One that has lapsed is renewed, too, while
  * nobody took the item over. Writes no indexed column. Throws LeaseError lease_lost.
  */
 export async function extend(database: Database, lease: Lease, ttlSeconds: number): Promise<Extended> {
   const askedAtMs = performance.now();
   const [row] = await database.rows(sql<{ expiresAt: string; isCancelRequested: 'true' | 'false' }>`
     update ${database.names.workItems} w
-    set lease_expires_at = greatest(w.lease_expires_at, clock_timestamp() + ${ttlSeconds} * interval '1 second'),
+    set lease_expires_at = greatest(w.lease_expires_at + interval '1 microsecond', clock_timestamp() + ${ttlSeconds} * interval '1 second'),
       lease_ttl_seconds = ${ttlSeconds}
     where ${isOwned(lease)}
     returning ${rfc3339(sql`w.lease_expires_at`)} as "expiresAt", (w.cancel_requested_at is not null)::text as "isCancelRequested"`);
