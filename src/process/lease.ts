@@ -39,7 +39,7 @@ export class LeaseError extends Error {
 
 /** Only the holder's row, by all that the holder knows of it. */
 export const isOwned = ({ seq, workerId, handOut, expiresAt }: Lease): RawBuilder<unknown> =>
-  sql`w.seq = ${seq}::bigint and w.worker_id = ${workerId} and w.hand_out_count = ${handOut}
+  sql`w.seq = ${seq}::bigint and w.lane = 'process' and w.worker_id = ${workerId} and w.hand_out_count = ${handOut}
     and w.lease_expires_at = ${expiresAt}::timestamptz`;
 
 export const leaseLost = ({ seq, workerId }: Lease): LeaseError =>
