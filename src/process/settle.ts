@@ -1,3 +1,4 @@
+import { inspect } from 'node:util';
 import { type RawBuilder, sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { rfc3339 } from '../db/sql.ts';
@@ -123,7 +124,7 @@ type Row = Omit<Settled, 'state' | 'topics'> & {
 
 /** What is kept of an error: fit to be stored, and not too long. */
 function messageOf(error: unknown): string {
-  const text = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+  const text = told(error);
   return Array.from(
     text
       .slice(0, 2 * LIMITS.errorCharacters)
@@ -132,4 +133,14 @@ function messageOf(error: unknown): string {
   )
     .slice(0, LIMITS.errorCharacters)
     .join('');
+}
+
+/** Anything may be thrown, also what cannot be written as text. */
+function told(error: unknown): string {
+  try {
+    if (error instanceof Error) return `${error.name}: ${error.message}`;
+    return typeof error === 'string' ? error : inspect(error);
+  } catch {
+    return 'an error that cannot be written as text';
+  }
 }
