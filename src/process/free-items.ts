@@ -18,11 +18,19 @@ export const isAsRead = sql`w.seq = c.seq and w.state = c.state and w.lane = c.l
 /** The lease of a claimed item that has run out. */
 export const isLapsed = sql`w.lane = 'process' and w.state = 'active' and w.lease_expires_at <= clock_timestamp()`;
 
-/** Why a lapsed item is not to be run again; null otherwise. Its first claimant, and those that may take over from a dead one. */
-export const doom = ({ environments }: TableNames, { maxHandOvers }: CapSettings): RawBuilder<string | null> =>
+/**
+ * Why a lapsed item is not to be run again; null otherwise. A cap of hand-outs counts all that did not end well: those to workers,
+ * before the item changed lane, its first claimant, and those that took over from a dead one.
+ */
+export const doom = (
+  { environments, handOuts }: TableNames,
+  { maxHandOvers }: CapSettings,
+): RawBuilder<string | null> =>
   sql`case when w.cancel_requested_at is not null then 'cancelled'
-    when w.hand_over_count + 1 >= coalesce(w.max_hand_outs,
-      (select e.max_hand_outs from ${environments} e where e.id = w.environment_id), ${maxHandOvers}::integer + 1) then 'exhausted' end`;
+    when coalesce(
+      w.hand_over_count + 1 + (select count(*) from ${handOuts} h where h.item_seq = w.seq)
+        >= coalesce(w.max_hand_outs, (select e.max_hand_outs from ${environments} e where e.id = w.environment_id)),
+      w.hand_over_count >= ${maxHandOvers}::integer) then 'exhausted' end`;
 
 /**
  * Queued and due. What waited for an instant is found by that instant, the rest by its place in line: where more than sixteen have
