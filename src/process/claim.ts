@@ -26,7 +26,7 @@ export type Claimed = WorkItem & {
   /** From 1: one more than the failures so far. */
   readonly attempt: number;
   readonly maxAttempts: number;
-  /** Whoever claimed it before died, or let its lease lapse: part of the work may be done. */
+  /** Whoever had it before died, or let its lease lapse, in either lane: part of the work may be done. */
   readonly isReclaimed: boolean;
 };
 
@@ -39,6 +39,9 @@ export type ClaimOptions = {
 
 export type ClaimSettings = Pick<QueueSettings, 'maxHandOuts' | 'maxHandOvers' | 'maxAttempts'>;
 
+/** Who loses its candidates to others, or finds them locked, looks past them; so often at most. */
+const LOOKS_MAX = 64;
+
 export type Taken = {
   readonly claimed: Claimed | null;
   /** Who waits for what follows the items that were ended in passing. */
@@ -49,15 +52,28 @@ export type Taken = {
  * The next item of a kind: the first by priority, then by age, of what is queued and due and of what a dead claimant left
  * behind (design §1). `tool_exec` in self_hosted environments is left to polls, but where the environment has a
  * `fallback_after_ms`: what has been queued for that long since it was created, with no live reservation, changes lane for good, under a new id if
- * it was ever handed out. Nobody waits for a locked row. Lapsed items that were asked to end, or were taken over as often as they may
- * be, are stopped in passing.
+ * it was ever handed out. Nobody waits for a locked row: where all that was read is locked or changed, it is looked for what stands
+ * behind. Lapsed items that were asked to end, or were taken over as often as they may be, are stopped in passing.
  */
-export const claimNext = (database: Database, kind: WorkKind, options: ClaimOptions, settings: ClaimSettings) => {
-  const only = sql`w.kind = ${kind}`;
-  const sorts = [queuedItems(database.names, only), lapsedItems(database.names, only, settings)];
-  if (kind === 'tool_exec') sorts.push(refusedItems(database.names, only, settings));
-  return take(database, sorts, options, settings, only);
-};
+export async function claimNext(
+  database: Database,
+  kind: WorkKind,
+  options: ClaimOptions,
+  settings: ClaimSettings,
+): Promise<Taken> {
+  const passed: string[] = [];
+  const topics: string[] = [];
+  for (let look = 0; look < LOOKS_MAX; look++) {
+    const only = sql`w.kind = ${kind} and w.seq <> all(${passed}::text[]::bigint[])`;
+    const sorts = [queuedItems(database.names, only), lapsedItems(database.names, only, settings)];
+    if (kind === 'tool_exec') sorts.push(refusedItems(database.names, only, settings));
+    const taken = await take(database, sorts, options, settings, only);
+    topics.push(...taken.topics);
+    if (taken.claimed !== null || taken.passed.length === 0) return { claimed: taken.claimed, topics };
+    passed.push(...taken.passed);
+  }
+  return { claimed: null, topics };
+}
 
 /** That candidate, unless it was taken, changed or ended since it was read: compare and set. */
 export const claimCandidate = (
@@ -89,7 +105,7 @@ async function take(
   { ttlSeconds, workerId }: ClaimOptions,
   settings: ClaimSettings,
   lapsed?: RawBuilder<unknown>,
-): Promise<Taken> {
+): Promise<Taken & { readonly passed: readonly string[] }> {
   const { workItems, workInputs, handOuts } = names;
   const askedAtMs = performance.now();
   const found = await rows(sql<Row>`
@@ -123,17 +139,19 @@ async function take(
         lapsed_acknowledged_at = null, lapsed_started_at = null, lapsed_heartbeat = null
       from taken t where w.seq = t.seq
       returning ${itemSource('w')}, w.worker_id, w.hand_out_count, w.lease_expires_at, w.attempt, w.max_attempts,
-        t.state = 'active' as is_reclaimed
+        t.state = 'active' or (t.lane = 'wire' and t.handed_out_at is not null) as is_reclaimed
     )${lapsed === undefined ? sql`` : sql`, ${endDoomed(names, settings, lapsed)}`}
     select ${itemAnswer('c')}, c.worker_id as "workerId", c.hand_out_count as "handOut",
       ${rfc3339(sql`c.lease_expires_at`)} as "expiresAt", c.attempt, c.max_attempts as "maxAttempts",
       c.is_reclaimed as "isReclaimed", i.input,
-      ${lapsed === undefined ? sql`null` : sql`(select json_agg(s)::text from successor s)`} as successors
+      ${lapsed === undefined ? sql`null` : sql`(select json_agg(s)::text from successor s)`} as successors,
+      case when c.seq is null then (select json_agg(p.seq::text)::text from candidate p) end as passed
     from (select 1) one left join claimed c on true left join ${workInputs} i on i.item_seq = c.seq`);
   const [row] = found;
   return {
     claimed: row === undefined || row.id === null ? null : toClaimed({ ...row, id: row.id }, settings, askedAtMs),
     topics: topicsOf(row?.successors ?? null),
+    passed: JSON.parse(row?.passed ?? '[]'),
   };
 }
 
@@ -147,6 +165,8 @@ type Row = Omit<ItemRow, 'id'> & {
   readonly isReclaimed: boolean;
   readonly input: string | null;
   readonly successors: string | null;
+  /** What was read and could not be had, if nothing could. */
+  readonly passed: string | null;
 };
 
 const toClaimed = (row: Row & { id: string }, { maxAttempts }: ClaimSettings, askedAtMs: number): Claimed =>
