@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import type { Test } from 'tap';
 import { createQueue, type Queue } from '../../src/create-queue.ts';
-import { type Database, within } from '../../src/db/connect.ts';
+import { type CallerTransaction, type Database, within } from '../../src/db/connect.ts';
 import { type Server, testClient, testDatabase, until } from './harness.ts';
 
 export type Held<Answer> = {
@@ -20,13 +20,13 @@ export type Held<Answer> = {
 export async function hold<Answer>(
   t: Test,
   database: Database,
-  verb: (database: Database) => Promise<Answer>,
+  verb: (database: Database, client: CallerTransaction) => Promise<Answer>,
 ): Promise<Held<Answer>> {
   const client = await testClient(t);
   const { rows } = await client.query('select pg_backend_pid() as pid');
   const pid: number = rows[0].pid;
   await client.query('begin');
-  const answer = await verb(within(database, client));
+  const answer = await verb(within(database, client), client);
   return {
     answer,
     untilBlocked: (count = 1) =>
