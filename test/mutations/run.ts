@@ -28,7 +28,10 @@ const VERBS = [
   ...['sweep', 'prune', 'sightings', 'refusals'],
 ];
 const CONTROL = ['change-environment', 'settings', 'credentials', 'keys', 'key-rows', 'retried-writes', 'prune'];
-const FILES = [...VERBS.map((verb) => `src/queue/${verb}.ts`), ...CONTROL.map((file) => `src/control/${file}.ts`)];
+const PROCESS = ['claim', 'free-items', 'lease', 'extend', 'assert', 'settle', 'request-cancel', 'reap'];
+const FILES = Object.entries({ queue: VERBS, control: CONTROL, process: PROCESS }).flatMap(([folder, files]) =>
+  files.map((file) => `src/${folder}/${file}.ts`),
+);
 const AT_ONCE = 2;
 const TEST_MS_MAX = 60_000;
 /** Which test noticed which mutant last time: it is asked first. A hint only; every verdict is found anew. Written by a run. */

@@ -21,15 +21,10 @@ export async function newLane(t: Test, { engine = 'postgres', settings = {} }: L
   const { workItems, environments } = database.names;
   let sessions = 0;
 
-  const enqueue = async (fields: Partial<EnqueueRequest> = {}): Promise<string> => {
-    const request = {
-      environmentId: cloud,
-      sessionId: `session ${sessions++}`,
-      kind: 'model_turn' as const,
-      ...fields,
-    };
-    return (await queue.enqueue(request)).item.id;
-  };
+  const request = (fields: Partial<EnqueueRequest>): EnqueueRequest => ({
+    ...{ environmentId: cloud, sessionId: `session ${sessions++}`, kind: 'model_turn', ...fields },
+  });
+  const enqueue = async (fields: Partial<EnqueueRequest> = {}) => (await queue.enqueue(request(fields))).item.id;
   const claim = (kind: WorkKind = 'model_turn', workerId = 'one', ttlSeconds = 60) =>
     queue.claim(kind, { ttlSeconds, workerId });
   const mustClaim = async (...args: Parameters<typeof claim>): Promise<Claimed> => {
@@ -40,11 +35,11 @@ export async function newLane(t: Test, { engine = 'postgres', settings = {} }: L
   return {
     ...{ database, queue, cloud, selfHosted, enqueue, claim, mustClaim },
     row: (id: string) => rowOf(database, id),
-    /** An item of its own that is held. */
-    async held(fields: Partial<EnqueueRequest> = {}, workerId = 'one'): Promise<Claimed> {
-      const id = await enqueue(fields);
-      const claimed = await mustClaim(fields.kind, workerId);
-      if (claimed.id !== id) throw new Error('set-up failed: another item was claimed');
+    /** An item of its own that is held, whatever else could be claimed. */
+    async held(fields: Partial<EnqueueRequest> = {}): Promise<Claimed> {
+      const { item } = await queue.enqueue(request(fields));
+      const claimed = await queue.claim({ ...item, handOut: 0 }, { ttlSeconds: 60 });
+      if (claimed === null) throw new Error('set-up failed: the item was not claimed');
       return claimed;
     },
     async set(id: string, columns: RawBuilder<unknown>): Promise<void> {
