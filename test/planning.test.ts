@@ -1,10 +1,11 @@
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import t from 'tap';
 import { createEnvironment } from '../src/control/environments.ts';
 import { pruneControl } from '../src/control/prune.ts';
 import { createQueue } from '../src/create-queue.ts';
 import { type Database, within } from '../src/db/connect.ts';
 import { only } from '../src/queue/errors.ts';
+import type { WorkKind } from '../src/queue/items.ts';
 import { prune } from '../src/queue/prune.ts';
 import { testDatabase } from './support/harness.ts';
 
@@ -98,4 +99,66 @@ t.test('pruning does not read what is to be kept, however much of it and of envi
       t.ok(read <= PROBED_MAX, `${read} rows of ${table}`);
     }
   });
+});
+
+/** So many a claim reads of each sort, twice: to choose, and to lock. */
+const CLAIM_READS_MAX = 100;
+const LIVE = 2_000;
+
+t.test('a claim and a renewal read neither the queue nor what waits, however they were planned', async (t) => {
+  const plain = await testDatabase(t, 'postgres', { poolConnectionsMax: 1 });
+  const { workItems, environments } = plain.names;
+  const { id } = await createEnvironment(plain, { name: 'crowded', type: 'self_hosted' });
+  await plain.rows(sql`update ${environments} set fallback_after_ms = 60000`);
+  const by = { ttlSeconds: 60, workerId: 'one' };
+  const verbs = async (database: Database, kind: WorkKind) => {
+    const queue = createQueue({ database });
+    await queue.nextEligible(kind);
+    const claimed = await queue.claim(kind, by);
+    if (claimed !== null) {
+      await queue.extend(claimed.lease, 60);
+      t.equal(await queue.reclaim(claimed.lease, by), null);
+    }
+    await queue.close();
+  };
+  const fill = (columns: RawBuilder<unknown>, values: RawBuilder<unknown>, name: string, count: number) =>
+    plain.rows(sql`
+      insert into ${workItems} (id, environment_id, session_id, state, kind, lane, ${columns})
+      select ${name}::text || n, ${id}, ${name}::text || n, ${values} from generate_series(1, ${count}::integer) n`);
+  // As long as the table is empty: the plans are of then.
+  for (let n = 0; n < CALLS; n++) for (const kind of ['model_turn', 'tool_exec'] as const) await verbs(plain, kind);
+  await fill(sql`priority`, sql`'queued', 'model_turn', 'process', 0`, 'queued', 20_000);
+  await fill(
+    sql`next_attempt_at`,
+    sql`'queued', 'model_turn', 'process', now() + interval '1 hour'`,
+    'waiting',
+    10_000,
+  );
+  await fill(sql`created_at`, sql`'queued', 'tool_exec', 'wire', now() + interval '1 hour'`, 'young', 10_000);
+  const isBounded = async (when: string, kinds: readonly WorkKind[], most: number) => {
+    for (const kind of kinds) {
+      await plain.transaction(async (transaction) => {
+        const database = within(plain, transaction);
+        const [scanned, before] = [await scans(database), await rowsRead(database, 'work_items')];
+        await verbs(database, kind);
+        t.equal(await scans(database), scanned, `${kind}, ${when}`);
+        const read = (await rowsRead(database, 'work_items')) - before;
+        t.ok(read <= most, `${read} rows, ${kind}, ${when}`);
+      });
+    }
+  };
+  const plan = async () => {
+    await plain.rows(sql`analyze ${workItems}`);
+    await plain.rows(sql`discard plans`);
+  };
+  await isBounded('planned on an empty table', ['model_turn', 'tool_exec'], CLAIM_READS_MAX);
+  await plan();
+  await isBounded('planned on a full one', ['model_turn', 'tool_exec'], CLAIM_READS_MAX);
+
+  // No index may name what a renewal writes: which of the held ones have lapsed is seen by looking.
+  const held = sql`'active', 'model_turn', 'process', now() + interval '1 hour', 'x', 1`;
+  await fill(sql`lease_expires_at, worker_id, hand_out_count`, held, 'held', LIVE);
+  await plan();
+  await isBounded('with many held', ['model_turn'], 2 * LIVE + CLAIM_READS_MAX);
+  await isBounded('with many held of another kind', ['tool_exec'], CLAIM_READS_MAX);
 });

@@ -22,7 +22,7 @@ const LOOK = { ...DEFAULT_SETTINGS, minQueuedAgeMs: 0 };
 
 /** What the mutation check found that no other suite would have missed, on the verbs themselves. */
 type Background = (database: Database, settings: typeof DEFAULT_SETTINGS) => Promise<object>;
-const SWEPT_NOTHING = { finalised: 0, requeued: 0, setAside: 0, environmentIds: [], more: false };
+const SWEPT_NOTHING = { finalised: 0, requeued: 0, setAside: 0, topics: [], more: false };
 
 type Place = { database: Database; environmentId: string };
 
@@ -167,22 +167,26 @@ t.test('a session that is live in two environments is covered, in each, by its o
   }
 });
 
-t.test('enqueue itself tells other replicas only of a new wire item in a caller transaction', async (t) => {
-  const { database, environmentId } = await newPlace(t);
-  const [caller, listener] = [await testClient(t), await testClient(t)];
-  const told: (string | undefined)[] = [];
-  listener.on('notification', ({ payload }) => told.push(payload));
-  await listener.query(`listen ${database.channel}`);
-  const session = (sessionId: string) => ({ environmentId, sessionId });
-  await enqueue(database, session('without a transaction'));
-  await enqueue(database, session('without a transaction'), caller);
-  await enqueue(database, { ...session('of the process lane'), kind: 'model_turn' }, caller);
-  await listener.query(`select pg_notify($1, 'before')`, [database.channel]);
-  await enqueue(database, session('new, in a transaction'), caller);
-  await listener.query(`select pg_notify($1, 'after')`, [database.channel]);
-  await until('all was told', () => told.includes('after'));
-  t.same(told, ['before', environmentId, 'after']);
-});
+t.test(
+  'enqueue itself tells other replicas only of a new item in a caller transaction, by whom it is for',
+  async (t) => {
+    const { database, environmentId } = await newPlace(t);
+    const [caller, listener] = [await testClient(t), await testClient(t)];
+    const told: (string | undefined)[] = [];
+    listener.on('notification', ({ payload }) => told.push(payload));
+    await listener.query(`listen ${database.channel}`);
+    const session = (sessionId: string) => ({ environmentId, sessionId });
+    await enqueue(database, session('without a transaction'));
+    await enqueue(database, session('without a transaction'), caller);
+    await enqueue(database, { ...session('of the process lane'), kind: 'model_turn' });
+    await listener.query(`select pg_notify($1, 'before')`, [database.channel]);
+    await enqueue(database, session('new, in a transaction'), caller);
+    await enqueue(database, { ...session('new, in a transaction'), kind: 'model_turn' }, caller);
+    await listener.query(`select pg_notify($1, 'after')`, [database.channel]);
+    await until('all was told', () => told.includes('after'));
+    t.same(told, ['before', environmentId, 'kind:model_turn', 'after']);
+  },
+);
 
 for (const unseen of [true, false]) {
   t.test(

@@ -15,6 +15,13 @@ t.test('each condition that decides over a write is found, in whatever clause it
     ],
     ['what is distinct on is no condition', 'sql`select distinct on (a) a from t where b`', ['- where b']],
     ['the predicate of ON CONFLICT', 'sql`on conflict (a) where b do nothing`', ['- where b']],
+    [
+      'a condition that is a template of its own',
+      'sql`w.a = ${b} and (w.c and w.d) and exists (select from e where f)`',
+      ['- where w.a = ${b}', '- where (w.c and w.d)', '- where exists (select from e where f)', '- where f'],
+    ],
+    ['what is to be added to one', 'sql`and a = b`', ['- where a = b']],
+    ['an AND that is no condition', 'sql`a, b between c and d from e`', []],
     ['true is no condition', 'sql`from a left join b on true`', []],
     ['BETWEEN keeps its AND', 'sql`where a between 1 and 2 and b`', ['- where a between 1 and 2', '- where b']],
     [

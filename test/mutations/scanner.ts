@@ -1,6 +1,7 @@
 /**
  * Finds what decides over a write in the text of the sql`…` templates: every conjunct of a WHERE, an ON and a CASE's WHEN, every
- * LIMIT, every SKIP LOCKED and every row lock. It knows no more SQL than words, parentheses and `case … end`; `${…}` is opaque.
+ * LIMIT, every SKIP LOCKED and every row lock; also of a condition that is a template of its own, to stand in the WHERE of others. It knows
+ * no more SQL than words, parentheses and `case … end`; `${…}` is opaque.
  */
 export type Guard = {
   readonly kind: 'where' | 'on' | 'when' | 'limit' | 'lock' | 'skip locked';
@@ -35,6 +36,11 @@ const CLAUSE_ENDS = new Set([
   ],
   ...['union', 'window', 'set', 'do'],
 ]);
+/** What a condition alone does not have outside parentheses. */
+const STATEMENT_WORDS = new Set([
+  ...'select insert update delete with from set lock case order ,'.split(' '),
+  ...CLAUSE_ENDS,
+]);
 const LOCK_WORDS = new Set(['for', 'no', 'key', 'update', 'share', 'of', 'skip', 'locked', 'nowait']);
 
 export function scan(source: string): Guard[] {
@@ -60,6 +66,10 @@ function guardsIn(source: string, tokens: readonly Token[]): Guard[] {
     });
   };
 
+  const outer = tokens.filter(({ depth }) => depth === 0).map(({ text }) => text);
+  if (outer.includes('and') && !outer.some((text) => STATEMENT_WORDS.has(text))) {
+    for (const part of conjuncts(tokens)) add('where', part, always);
+  }
   for (const [index, token] of tokens.entries()) {
     const next = tokens[index + 1]?.text;
     if (

@@ -126,7 +126,7 @@ t.test('a second sweep leaves everything to the one under way, and a later one f
   t.match(first.answer, { finalised: 1, requeued: 1 });
   // Lapsed after the first one looked: the second would find it, had it the turn.
   await lapse(database, left.id, LONG_LAPSED_SECONDS);
-  const idle = { finalised: 0, requeued: 0, setAside: 0, environmentIds: [], more: false };
+  const idle = { finalised: 0, requeued: 0, setAside: 0, topics: [], more: false };
   t.same(await sweep(database, DEFAULT_SETTINGS), idle);
   await first.commit();
   t.match(await sweep(database, DEFAULT_SETTINGS), { finalised: 0, requeued: 1 });
