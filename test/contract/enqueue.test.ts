@@ -39,7 +39,7 @@ for (const engine of ENGINES) {
       const [here, cloud] = [await newDesk(server), await newDesk(server, 'cloud')];
       for (const [answer, lane] of [
         [await here.enqueue('session', { kind: 'tool_exec' }), 'wire'],
-        [await here.enqueue('session', { kind: 'outputs_harvest' }), 'process'],
+        [await here.enqueue('session', { kind: 'web_exec' }), 'process'],
         [await cloud.enqueue('session'), 'process'],
       ] as const) {
         t.equal(answer.status, 201);
