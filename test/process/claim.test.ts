@@ -141,6 +141,15 @@ for (const engine of ENGINES) {
       t.equal(await queue.claim(candidate, { ttlSeconds: 60 }), null, 'taken');
     });
 
+    t.test('a candidate is claimed itself, also when a more urgent item has come meanwhile', async (t) => {
+      const id = await enqueue();
+      const candidate = await queue.nextEligible('model_turn');
+      const urgent = await enqueue({ priority: 1 });
+      if (candidate === null) return t.fail('no candidate');
+      t.match(await queue.claim(candidate, { ttlSeconds: 60 }), { id });
+      t.match(await claim(), { id: urgent });
+    });
+
     t.test('a stale candidate is nobody’s, also when the item is queued again, lapsed or ended', async (t) => {
       const id = await enqueue();
       const stale = await queue.nextEligible('model_turn');
