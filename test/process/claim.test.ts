@@ -74,6 +74,11 @@ for (const engine of ENGINES) {
       t.equal(await claim(), null);
     });
 
+    t.test('each item comes with its own input', async (t) => {
+      for (const input of ['one', null, 'three']) await enqueue(input === null ? {} : { input });
+      for (const input of ['one', null, 'three']) t.equal((await mustClaim()).input, input);
+    });
+
     t.test('the first by priority, then the oldest, of what is queued, due and lapsed alike', async (t) => {
       const due = { notBefore: '2020-01-01T00:00:00Z' };
       const lapsed = await held();

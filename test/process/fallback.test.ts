@@ -108,13 +108,13 @@ for (const engine of ENGINES) {
           const told = await history(database, name);
           t.match(told.work, { id: claimed.id, lane: 'process' });
           t.equal(told.handOuts.length, 2);
-          const outcome = {
-            reserved: 'reservation_lapsed',
-            'put back': 'reservation_lapsed',
-            acked: 'startup_lease_lapsed',
+          const outcomes = {
+            ...{ reserved: 'reservation_lapsed', 'put back': 'reservation_lapsed' },
+            ...{ acked: 'startup_lease_lapsed', started: 'lease_lapsed' },
           };
+          t.equal(told.handOuts[0]?.outcome, outcomes[reached]);
           t.match(told.handOuts[0], {
-            ...{ workId: id, workerId: 'fleet', outcome: { started: 'lease_lapsed', ...outcome }[reached] },
+            ...{ workId: id, workerId: 'fleet' },
             acknowledgedAt: reached === 'acked' || reached === 'started' ? String : null,
             startedAt: reached === 'started' ? String : null,
             lapsedAt: reached === 'put back' ? null : String,
