@@ -7,6 +7,7 @@ import {
   type ItemRow,
   itemAnswer,
   itemSource,
+  kindTopic,
   toWorkItem,
   type WorkItem,
   type WorkKind,
@@ -53,7 +54,8 @@ export type Taken = {
  * behind (design §1). `tool_exec` in self_hosted environments is left to polls, but where the environment has a
  * `fallback_after_ms`: what has been queued for that long since it was created, with no live reservation, changes lane for good, under a new id if
  * it was ever handed out. Nobody waits for a locked row: where all that was read is locked or changed, it is looked for what stands
- * behind. Lapsed items that were asked to end, or were taken over as often as they may be, are stopped in passing.
+ * behind. Lapsed items that were asked to end, or were taken over as often as they may be, are stopped in passing; what follows them is
+ * looked for, too.
  */
 export async function claimNext(
   database: Database,
@@ -62,17 +64,20 @@ export async function claimNext(
   settings: ClaimSettings,
 ): Promise<Taken> {
   const passed: string[] = [];
-  const topics: string[] = [];
+  const topics = new Set<string>();
   for (let look = 0; look < LOOKS_MAX; look++) {
     const only = sql`w.kind = ${kind} and w.seq <> all(${passed}::text[]::bigint[])`;
     const sorts = [queuedItems(database.names, only), lapsedItems(database.names, only, settings)];
     if (kind === 'tool_exec') sorts.push(refusedItems(database.names, only, settings));
     const taken = await take(database, sorts, options, settings, only);
-    topics.push(...taken.topics);
-    if (taken.claimed !== null || taken.passed.length === 0) return { claimed: taken.claimed, topics };
+    for (const topic of taken.topics) topics.add(topic);
+    const isFollowed = taken.topics.includes(kindTopic(kind));
+    if (taken.claimed !== null || (taken.passed.length === 0 && !isFollowed)) {
+      return { claimed: taken.claimed, topics: [...topics] };
+    }
     passed.push(...taken.passed);
   }
-  return { claimed: null, topics };
+  return { claimed: null, topics: [...topics] };
 }
 
 /** That candidate, unless it was taken, changed or ended since it was read: compare and set. */
