@@ -1,6 +1,8 @@
 import fc from 'fast-check';
 import type { Work } from './model.ts';
 import { type Of, type Operation, operation, type Slot, wireSlot, work } from './operations.ts';
+import { processWays } from './process-histories.ts';
+import { processOperation } from './process-operations.ts';
 
 /** How an item came to where it is, what then becomes of it, and who comes back to it. */
 type Way = {
@@ -120,13 +122,20 @@ function stepsOf({ slot, work, requestId, reaches, followedBy, lapsedSecondsAgo,
   ];
 }
 
+const LENGTHS = { minLength: 1, maxLength: 12, size: 'max' } as const;
+
 /** Single steps, and now and then an item's whole way, to its end and beyond: most of the table lies there. */
 const steps: fc.Arbitrary<readonly Operation[]> = fc.oneof(
   { weight: 5, arbitrary: operation.map((single) => [single]) },
   { weight: 2, arbitrary: way.map(stepsOf) },
 );
+const processSteps: fc.Arbitrary<readonly Operation[]> = fc.oneof(
+  { weight: 5, arbitrary: processOperation.map((single) => [single]) },
+  { weight: 2, arbitrary: processWays },
+);
+const lanes = [steps, processSteps, fc.oneof(steps, processSteps)];
 
-/** Without fast-check's bias towards the small, which would leave most of the table unvisited. */
+/** Of one lane, of the other, or of both beside one another. Without fast-check's bias towards the small, which would leave most of the table unvisited. */
 export const histories: fc.Arbitrary<readonly Operation[]> = fc
-  .noBias(fc.array(steps, { minLength: 1, maxLength: 12, size: 'max' }))
+  .noBias(fc.oneof(...lanes.map((some) => fc.array(some, LENGTHS))))
   .map((history) => history.flat());

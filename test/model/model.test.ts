@@ -4,64 +4,17 @@ import { createEnvironment } from '../../src/control/environments.ts';
 import { createQueue } from '../../src/create-queue.ts';
 import { PreparingClient } from '../../src/db/client.ts';
 import { databaseUrl, testDatabase } from '../support/harness.ts';
+import { CELLS } from './cells.ts';
 import { histories } from './histories.ts';
 import { LEASE_TTL_SECONDS, LEASE_TTL_SECONDS_MAX, STARTUP_LEASE_SECONDS } from './model.ts';
 import type { Operation } from './operations.ts';
 import { perform } from './perform.ts';
+import * as lane from './process-lane.ts';
 import { World } from './world.ts';
 
 /** `MODEL_HISTORIES=2000 MODEL_SEED=… npm test -- test/model/model.test.ts` runs more, or the same again. */
 const HISTORIES = Number(process.env.MODEL_HISTORIES ?? 150);
 const SEED = process.env.MODEL_SEED === undefined ? undefined : Number(process.env.MODEL_SEED);
-
-/** What every longer run has to come by, else the test says nothing about it. */
-const CELLS = [
-  'ack, queued: answered',
-  'forced stop, active: stopped',
-  'heartbeat, active: beat',
-  'heartbeat, active: refused',
-  'heartbeat, active: replay',
-  'heartbeat, queued: refused',
-  'heartbeat, starting: beat',
-  'heartbeat, stopping: over',
-  'heartbeat, stopped: over',
-  'poll, active: new id',
-  'poll, queued: id kept',
-  'poll, queued: new id',
-  'stop, active: stopping',
-  'sweep, active: requeued',
-  'sweep, stopped: forgotten',
-  ...['queued', 'starting', 'active'].flatMap((state) => [
-    `poll, ${state}: exhausted`,
-    `poll, ${state}: paused`,
-    `sweep, ${state}: exhausted`,
-    `enqueue, ${state}: covered`,
-    `follow-up, ${state}: armed`,
-    `follow-up, ${state}: one is there`,
-    `exhausted by poll with a follow-up, ${state}: stopped`,
-    `exhausted by sweep with a follow-up, ${state}: stopped`,
-    `stop with a follow-up, ${state}: ${state === 'active' ? 'stopping' : 'stopped'}`,
-    `forced stop with a follow-up, ${state}: stopped`,
-    `cancel, ${state}: cancelled`,
-    `cancel, ${state}: cancelled, its follow-up dropped`,
-  ]),
-  ...['queued', 'starting', 'active', 'stopping', 'stopped'].flatMap((state) => [
-    `enqueue, ${state}: known`,
-    `enqueue, ${state}: taken`,
-  ]),
-  'enqueue, no item: new',
-  'poll, stopping: finalised',
-  'poll, stopping: finalised though paused',
-  'cancel, stopping: cancelled',
-  'cancel, queued: cancelled, model_turn',
-  'put back, queued: id kept',
-  'put back, queued: new id',
-  'requeue, exhausted: requeued',
-  'requeue, exhausted: again',
-  'requeue, exhausted: slot',
-  'requeue, worker: not set aside',
-  'requeue, queued: not set aside',
-];
 
 t.setTimeout(20_000 + HISTORIES * 1_000);
 
@@ -72,18 +25,19 @@ t.test(
     const settings = {
       ...{ startupLeaseSeconds: STARTUP_LEASE_SECONDS, leaseTtlSeconds: LEASE_TTL_SECONDS },
       leaseTtlSecondsMax: LEASE_TTL_SECONDS_MAX,
+      ...{ maxAttempts: lane.MAX_ATTEMPTS, maxHandOvers: lane.MAX_HAND_OVERS },
     };
     const queue = createQueue({ database, settings });
     t.teardown(() => queue.close());
-    const [A, B] = await Promise.all(
-      ['A', 'B'].map(async (name) => (await createEnvironment(database, { name, type: 'self_hosted' })).id),
-    );
-    if (A === undefined || B === undefined) throw new Error('no environments');
+    const create = async (name: string, type: 'self_hosted' | 'cloud') =>
+      (await createEnvironment(database, { name, type })).id;
+    const [A, B] = [await create('A', 'self_hosted'), await create('B', 'self_hosted')];
+    const C = await create('C', 'cloud');
     // One that prepares: planning what is asked after each step would cost more than all the rest.
     const client = new PreparingClient({ connectionString: databaseUrl() });
     await client.connect();
     t.teardown(() => client.end());
-    const world = new World(database, queue, { A, B }, client);
+    const world = new World(database, queue, { A, B, C }, client);
 
     let steps = 0;
     const result = await fc.check(
@@ -111,7 +65,7 @@ t.test(
 /** Fails with the history so far in its message: what is left after shrinking is the shortest one that fails. */
 async function run(world: World, history: readonly Operation[]): Promise<number> {
   const lines: string[] = [];
-  for (const operation of history) {
+  for (const operation of andTheRest(world, history)) {
     try {
       const step = await perform(world, operation);
       if (step === undefined) continue;
@@ -124,4 +78,14 @@ async function run(world: World, history: readonly Operation[]): Promise<number>
     }
   }
   return lines.length;
+}
+
+/** What is left to be claimed at the end is claimed, one after the other, until nothing is. */
+function* andTheRest(world: World, history: readonly Operation[]): Generator<Operation> {
+  yield* history;
+  for (const kind of lane.KINDS) {
+    while (lane.claimable(world.items, world.environmentOf).some((item) => item.kind === kind)) {
+      yield { verb: 'claim', kind, workerId: 'the last', ttlSeconds: 300 };
+    }
+  }
 }

@@ -4,7 +4,18 @@ export type State = 'queued' | 'starting' | 'active' | 'stopping' | 'stopped';
 /** When an item may first be handed out: at once, from an instant that has come, or from one that is yet to come. */
 export type NotBefore = 'none' | 'past' | 'future';
 
-export type StopReason = 'worker' | 'operator' | 'abandoned' | 'exhausted' | 'cancelled';
+export type StopReason = 'worker' | 'operator' | 'abandoned' | 'exhausted' | 'failed' | 'cancelled';
+
+/** Polled, or claimed by a process. */
+export type Lane = 'wire' | 'process';
+
+/** The proof of who holds an item of the process lane. */
+export type Proof = {
+  readonly seq: string;
+  readonly workerId: string;
+  readonly handOut: number;
+  readonly expiresAt: string;
+};
 
 /** What its enqueuer says of a piece of work. */
 export type Work = {
@@ -12,6 +23,8 @@ export type Work = {
   readonly metadata: Readonly<Record<string, string>>;
   /** Its own cap; null: the environment's holds. */
   readonly maxHandOuts: number | null;
+  /** In the process lane; null: the process's. */
+  readonly maxAttempts: number | null;
   readonly notBefore: NotBefore;
 };
 
@@ -22,6 +35,8 @@ export type Environment = {
   isPaused: boolean;
   /** The cap of items without one of their own; null: none. */
   maxHandOuts: number | null;
+  /** What has waited for polls for long may be claimed. */
+  fallsBack: boolean;
 };
 
 export type Item<HandOut> = {
@@ -30,11 +45,16 @@ export type Item<HandOut> = {
   readonly kind: string;
   readonly priority: number;
   readonly maxHandOuts: number | null;
+  readonly maxAttempts: number | null;
   /** The id of the set-aside item that this one puts back to work. */
   readonly requeuedFrom: string | null;
   /** The internal key: it stays when the id rotates. */
   readonly seq: string;
-  readonly createdAt: string;
+  createdAt: string;
+  /** It was created long ago: first refusal is over. */
+  isAged: boolean;
+  /** Changes once at most, from wire to process. */
+  lane: Lane;
   notBefore: NotBefore;
   state: State;
   stopReason: StopReason | null;
@@ -63,6 +83,16 @@ export type Item<HandOut> = {
   /** What the stored beat replaced: the value that a marked retry may repeat. */
   replaced: string | null;
   metadata: Record<string, string>;
+  /** From 1: failures alone count. */
+  attempt: number;
+  /** The instant of the next attempt, once it is known when. */
+  nextAttempt: NotBefore;
+  /** How often it was taken over from a dead claimant. */
+  handOvers: number;
+  isCancelRequested: boolean;
+  lastError: string | null;
+  /** Of the process that holds it. */
+  proof: Proof | null;
 };
 
 export const NO_HEARTBEAT = 'NO_HEARTBEAT';
@@ -75,35 +105,37 @@ export const METADATA_PAIRS_MAX = 16;
 type AnyItem = Item<unknown>;
 
 export const newItem = (
-  place: { readonly environmentId: string; readonly sessionId: string; readonly kind: string },
+  place: { readonly environmentId: string; readonly sessionId: string; readonly kind: string; readonly lane: Lane },
   row: { readonly id: string; readonly seq: string; readonly createdAt: string },
-  { priority, metadata, maxHandOuts, notBefore }: Work,
+  { priority, metadata, maxHandOuts, maxAttempts, notBefore }: Work,
   requeuedFrom: string | null = null,
 ): AnyItem => ({
-  ...{ ...place, ...row, priority, metadata: { ...metadata }, maxHandOuts, notBefore, requeuedFrom },
+  ...{ ...place, ...row, priority, metadata: { ...metadata }, maxHandOuts, maxAttempts, notBefore, requeuedFrom },
   ...{ state: 'queued', stopReason: null, isOld: false, oldIds: [], handOutCount: 0, isLastHandOut: false },
   ...{ followUp: null, known: false, reservedBy: null, leaseSeconds: null, ttlSeconds: null, started: false },
-  ...{ wasActive: false, lastHeartbeat: null, replaced: null },
+  ...{ wasActive: false, lastHeartbeat: null, replaced: null, isAged: false, attempt: 1, handOvers: 0, proof: null },
+  ...{ isCancelRequested: false, lastError: null, nextAttempt: place.lane === 'process' ? notBefore : 'none' },
 });
 
-const hasLapsed = (item: AnyItem, secondsAgo = 0): boolean =>
+export const hasLapsed = (item: AnyItem, secondsAgo = 0): boolean =>
   item.leaseSeconds !== null && item.leaseSeconds <= -secondsAgo;
 
-/** Only tool_exec is visible on the wire. */
-export const isVisible = (item: AnyItem): boolean => item.kind === 'tool_exec';
+/** What is in the process lane is not there for the wire. */
+export const isVisible = (item: AnyItem): boolean => item.lane === 'wire';
 
 /** Covers its session: enqueue answers it instead of making another. */
 export const isLive = (item: AnyItem): boolean => ['queued', 'starting', 'active'].includes(item.state);
 
-export type Verdict = 'known' | 'taken' | 'covered' | 'new';
+export type Verdict = 'known' | 'taken' | 'kind refused' | 'covered' | 'new';
 
 /** `known`: the item for which the request's id is remembered. `covering`: the live one of its session and kind. */
 export function judgeEnqueue(
-  { sessionId, kind }: { readonly sessionId: string; readonly kind: string },
+  { sessionId, kind, isRefused }: { readonly sessionId: string; readonly kind: string; readonly isRefused: boolean },
   known: AnyItem | undefined,
   covering: AnyItem | undefined,
 ): Verdict {
   if (known !== undefined) return known.sessionId === sessionId && known.kind === kind ? 'known' : 'taken';
+  if (isRefused) return 'kind refused';
   return covering === undefined ? 'new' : 'covered';
 }
 
@@ -130,7 +162,7 @@ export const isSpent = (item: AnyItem, environment: Environment): boolean =>
   item.handOutCount >= (item.maxHandOuts ?? environment.maxHandOuts ?? Number.POSITIVE_INFINITY);
 
 export const byAge = (a: AnyItem, b: AnyItem): number => Number(a.seq) - Number(b.seq);
-const byClaimOrder = (a: AnyItem, b: AnyItem): number => b.priority - a.priority || byAge(a, b);
+export const byClaimOrder = (a: AnyItem, b: AnyItem): number => b.priority - a.priority || byAge(a, b);
 
 /** What one look for so many takers comes across: what is queued in claim order, then what has lapsed, oldest first. */
 export function look<Some extends AnyItem>(items: readonly Some[], environment: Environment, takers: number): Some[] {
@@ -158,7 +190,7 @@ export function handOut<HandOut>(
 
 export function requeue(item: AnyItem): void {
   const reset = { leaseSeconds: null, ttlSeconds: null, started: false, lastHeartbeat: null, replaced: null };
-  Object.assign(item, { state: 'queued', reservedBy: null, ...reset });
+  Object.assign(item, { state: 'queued', reservedBy: null, proof: null, ...reset });
 }
 
 export const isAbandoned = (item: AnyItem): boolean =>
@@ -166,7 +198,7 @@ export const isAbandoned = (item: AnyItem): boolean =>
 
 /** The sweep leaves what lapsed a moment ago to its holder and to polls. */
 export const isSweepable = (item: AnyItem): boolean =>
-  (item.state === 'starting' || item.state === 'active') && hasLapsed(item, SWEEP_PATIENCE_SECONDS);
+  isVisible(item) && (item.state === 'starting' || item.state === 'active') && hasLapsed(item, SWEEP_PATIENCE_SECONDS);
 
 /** The sweep sets aside: what it would put back to queued, and what nobody acked the last time it could be handed out. */
 export function isSweptAside(item: AnyItem, environment: Environment): boolean {
@@ -176,7 +208,7 @@ export function isSweptAside(item: AnyItem, environment: Environment): boolean {
 }
 
 export function end(item: AnyItem, reason: StopReason): void {
-  Object.assign(item, { state: 'stopped', stopReason: reason, leaseSeconds: null, reservedBy: null });
+  Object.assign(item, { state: 'stopped', stopReason: reason, leaseSeconds: null, reservedBy: null, proof: null });
 }
 
 /** Whatever it does. Nothing follows. */
@@ -190,7 +222,7 @@ export function judgeRequeue(
   item: AnyItem,
   others: readonly AnyItem[],
 ): 'requeued' | 'not set aside' | 'again' | 'slot' {
-  if (item.stopReason !== 'exhausted') return 'not set aside';
+  if (item.stopReason !== 'exhausted' && item.stopReason !== 'failed') return 'not set aside';
   if (others.some((other) => other.requeuedFrom === item.id)) return 'again';
   const { environmentId, sessionId, kind } = item;
   const isTaken = others.some(

@@ -1,5 +1,6 @@
 import * as model from './model.ts';
-import type { Slot, Target, Token } from './operations.ts';
+import type { Letter, Slot, Target, Token } from './operations.ts';
+import { KINDS } from './process-lane.ts';
 import type { ModelItem, World } from './world.ts';
 
 export type Named = { item: ModelItem; ref: { environmentId: string; id: string }; isFound: boolean; label: string };
@@ -9,9 +10,11 @@ export const names = (items: Iterable<ModelItem>): string => [...items].map(name
 export const itemsOf = (world: World, slot: Slot): ModelItem[] => world.items.filter((item) => item.slot === slot);
 
 export function placeOf(world: World, slot: Slot) {
-  const [environment, sessionId = '', kind = 'tool_exec'] = slot.split(/[/ ]/);
-  const environmentId = world.environments[environment === 'B' ? 'B' : 'A'];
-  return { environmentId, sessionId, kind: kind === 'tool_exec' ? kind : 'model_turn' } as const;
+  const [letter = '', sessionId = '', named = 'tool_exec'] = slot.split(/[/ ]/);
+  const environmentId = world.environments[letter as Letter];
+  const kind = KINDS.find((one) => one === named) ?? 'tool_exec';
+  const lane: model.Lane = kind === 'tool_exec' && letter !== 'C' ? 'wire' : 'process';
+  return { environmentId, sessionId, kind, lane };
 }
 
 /** The targets that exist, with the ids by which the step calls them. */

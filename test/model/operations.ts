@@ -1,12 +1,25 @@
 import fc from 'fast-check';
 import type { NotBefore, Work } from './model.ts';
+import type { ProcessOperation } from './process-operations.ts';
 
 /**
  * What a history is made of. An item is named by its session, not by its number, so that a history keeps its meaning when
  * shrinking takes steps out of it; a step whose item is not there is passed over.
  */
-export type Slot = 'A/s1' | 'A/s2' | 'A/s3' | 'B/s1' | 'A/s1 model_turn';
-export type Letter = 'A' | 'B';
+export type WireSlot = 'A/s1' | 'A/s2' | 'A/s3' | 'B/s1';
+export type ProcessSlot =
+  | 'A/s1 model_turn'
+  | 'A/s2 model_turn'
+  | 'B/s1 mcp_exec'
+  | 'C/s1'
+  | 'C/s2'
+  | 'C/s1 model_turn'
+  | 'C/s1 outputs_harvest'
+  | 'C/s1 web_exec';
+/** The last can never be used: there are no outputs to harvest in a self_hosted environment. */
+export type Slot = WireSlot | ProcessSlot | 'A/s1 outputs_harvest';
+/** C is a cloud environment. */
+export type Letter = 'A' | 'B' | 'C';
 
 export type Target = {
   readonly slot: Slot;
@@ -60,21 +73,25 @@ export type Operation =
   | { readonly verb: 'lapse'; readonly slot: Slot; readonly before: boolean; readonly secondsAgo: number }
   | { readonly verb: 'come due'; readonly slot: Slot; readonly before: boolean }
   | { readonly verb: 'grow old'; readonly slot: Slot; readonly before: boolean }
-  | { readonly verb: 'set the clock back'; readonly slot: Slot };
+  | { readonly verb: 'set the clock back'; readonly slot: Slot }
+  | ProcessOperation;
 
 export type Of<Verb extends Operation['verb']> = Extract<Operation, { readonly verb: Verb }>;
 
-const rarely = fc.oneof({ weight: 9, arbitrary: fc.constant(false) }, { weight: 1, arbitrary: fc.constant(true) });
+export const rarely = fc.oneof(
+  { weight: 9, arbitrary: fc.constant(false) },
+  { weight: 1, arbitrary: fc.constant(true) },
+);
 
 export const wireSlot = fc.oneof(
-  { weight: 3, arbitrary: fc.constant<Slot>('A/s1') },
-  { weight: 1, arbitrary: fc.constantFrom<Slot>('A/s2', 'A/s3', 'B/s1') },
+  { weight: 3, arbitrary: fc.constant<WireSlot>('A/s1') },
+  { weight: 1, arbitrary: fc.constantFrom<WireSlot>('A/s2', 'A/s3', 'B/s1') },
 );
 const slot = fc.oneof(
   { weight: 7, arbitrary: wireSlot },
   { weight: 1, arbitrary: fc.constant<Slot>('A/s1 model_turn') },
 );
-const environment = fc.constantFrom<Letter[]>('A', 'A', 'A', 'B');
+export const environment = fc.constantFrom<Letter[]>('A', 'A', 'A', 'B');
 const target: fc.Arbitrary<Target> = fc.record({ slot, before: rarely, oldId: rarely, elsewhere: rarely });
 const targets = fc.array(target, { minLength: 1, maxLength: 3 });
 const verb = <Verb extends string>(name: Verb) => fc.constant(name);
@@ -83,9 +100,10 @@ export const work: fc.Arbitrary<Work> = fc.record({
   priority: fc.constantFrom(0, 1, -1),
   metadata: fc.constantFrom<Record<string, string>[]>({}, {}, { a: '0' }, { c: '3' }),
   maxHandOuts: fc.constantFrom(null, null, 1, 2),
+  maxAttempts: fc.constant(null),
   notBefore: fc.constantFrom<NotBefore[]>('none', 'none', 'none', 'none', 'none', 'past', 'future'),
 });
-const requestId = fc.constantFrom(undefined, undefined, undefined, 'r1', 'r2', 'r3');
+export const requestId = fc.constantFrom(undefined, undefined, undefined, 'r1', 'r2', 'r3');
 const enqueue = fc.record({ verb: verb('enqueue'), slot, work, followUp: fc.boolean(), requestId });
 
 /** As many pairs as there may be, so that one more of another name is refused. */
@@ -97,7 +115,7 @@ export const operation: fc.Arbitrary<Operation> = fc.oneof(
     weight: 6,
     arbitrary: fc.record({
       verb: verb('poll'),
-      environment,
+      environment: fc.oneof({ weight: 19, arbitrary: environment }, { weight: 1, arbitrary: fc.constant<Letter>('C') }),
       takers: fc.constantFrom(1, 1, 2, 3),
       reservationMs: fc.constantFrom(60_000, 600_000, 900_000),
     }),

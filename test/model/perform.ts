@@ -1,14 +1,21 @@
 import type { Operation } from './operations.ts';
 import { cancel } from './verbs/cancel.ts';
 import { changeEnvironment } from './verbs/change-environment.ts';
+import { claim } from './verbs/claim.ts';
 import { enqueue } from './verbs/enqueue.ts';
+import { extend } from './verbs/extend.ts';
 import { ack, heartbeat, putBack } from './verbs/hold.ts';
+import { look, scan } from './verbs/look.ts';
+import { assertOwned, update } from './verbs/owned.ts';
 import { patch } from './verbs/patch.ts';
+import { claimCandidate, reclaim } from './verbs/pinned.ts';
 import { poll } from './verbs/poll.ts';
+import { requestCancel } from './verbs/request-cancel.ts';
 import { requeue } from './verbs/requeue.ts';
+import { settle } from './verbs/settle.ts';
 import { stop } from './verbs/stop.ts';
 import { sweep } from './verbs/sweep.ts';
-import { comeDue, growOld, lapse, setClockBack } from './verbs/time.ts';
+import { age, comeDue, growOld, lapse, setClockBack } from './verbs/time.ts';
 import type { ModelItem, World } from './world.ts';
 
 /** What one step did. */
@@ -47,6 +54,7 @@ export async function perform(world: World, operation: Operation): Promise<Step 
     case 'pause':
     case 'resume':
     case 'cap':
+    case 'fall back':
       return changeEnvironment(world, operation);
     case 'lapse':
       return lapse(world, operation);
@@ -56,5 +64,29 @@ export async function perform(world: World, operation: Operation): Promise<Step 
       return growOld(world, operation);
     case 'set the clock back':
       return setClockBack(world, operation);
+    case 'claim':
+      return claim(world, operation);
+    case 'claim candidate':
+      return claimCandidate(world, operation);
+    case 'look':
+      return look(world, operation);
+    case 'scan':
+      return scan(world, operation);
+    case 'reclaim':
+      return reclaim(world, operation);
+    case 'extend':
+      return extend(world, operation);
+    case 'complete':
+    case 'give back':
+    case 'fail':
+      return settle(world, operation);
+    case 'update':
+      return update(world, operation);
+    case 'assert':
+      return assertOwned(world, operation);
+    case 'request cancel':
+      return requestCancel(world, operation);
+    case 'age':
+      return age(world, operation);
   }
 }

@@ -4,10 +4,12 @@ import type pg from 'pg';
 import type { Queue } from '../../src/create-queue.ts';
 import type { Database } from '../../src/db/connect.ts';
 import { rfc3339 } from '../../src/db/sql.ts';
-import { type HandOut, type Look, poll } from '../../src/queue/poll.ts';
-import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
+import type { Candidate, ExpiredLease } from '../../src/process/candidates.ts';
+import type { Lease } from '../../src/process/lease.ts';
+import type { HandOut } from '../../src/queue/poll.ts';
 import * as model from './model.ts';
 import { placeOf } from './naming.ts';
+import { checkReachable, readClaims, readOffers } from './offers.ts';
 import type { Letter, Slot } from './operations.ts';
 import { checkRow, type Row, rowColumns } from './rows.ts';
 
@@ -18,6 +20,8 @@ export type ModelItem = model.Item<HandOut> & {
   readonly handOuts: HandOut[];
   /** Every token it ever had, oldest first. */
   readonly tokens: string[];
+  /** Every proof that it was ever claimed or extended by, oldest first. */
+  readonly proofs: Lease[];
 };
 
 /** What the database gives a new item. */
@@ -28,6 +32,9 @@ export class World {
   readonly items: ModelItem[] = [];
   /** Which item each request id is remembered for, by environment and request id. */
   readonly requests = new Map<string, ModelItem>();
+  /** What looks and scans have answered so far: owns nothing, and may be stale by now. */
+  readonly candidates: Candidate[] = [];
+  readonly expired: ExpiredLease[] = [];
   /** How often each cell of the state table was met, so that a run can show that it is not idle. */
   readonly cells = new Map<string, number>();
   /** How many items each slot has had, those that were pruned included. */
@@ -38,7 +45,8 @@ export class World {
   readonly queue: Queue;
   /** By the letter that histories call them. */
   readonly environments: Readonly<Record<Letter, string>>;
-  private readonly client: pg.Client;
+  /** A connection of its own, for what is undone again. */
+  readonly client: pg.Client;
 
   constructor(database: Database, queue: Queue, environments: Record<Letter, string>, client: pg.Client) {
     this.database = database;
@@ -49,12 +57,15 @@ export class World {
 
   /** The tables against the model: what each row must be, that nothing but `changed` has changed, and what is on offer. */
   async check(changed: ReadonlySet<ModelItem>, environments: readonly string[]): Promise<void> {
+    const polled = this.items.filter(({ slot }) => placeOf(this, slot).lane === 'wire');
     const places = new Set([...[...changed].map((item) => item.environmentId), ...environments]);
+    for (const id of places) if (!polled.some(({ environmentId }) => environmentId === id)) places.delete(id);
     const { workItems } = this.database.names;
-    const [rows, facts, offers] = await Promise.all([
+    const [rows, facts, offers, claims] = await Promise.all([
       this.database.rows(sql<Row>`select ${rowColumns} from ${workItems} w order by w.seq`),
       this.readFacts(),
-      this.readOffers([...places]),
+      readOffers(this, [...places]),
+      readClaims(this),
     ]);
     const bySeq = new Map(rows.map((row) => [row.seq, row]));
     assert.equal(rows.length, this.items.length, 'each item is one row, and there is no other');
@@ -70,7 +81,7 @@ export class World {
     const slots = this.items.filter(model.isLive).map((item) => item.slot);
     assert.equal(new Set(slots).size, slots.length, 'unique while live');
     assert.deepEqual(facts, this.facts(), 'superseded ids, remembered requests and settings are exactly these');
-    for (const [environmentId, look] of offers) this.checkReachable(environmentId, look);
+    checkReachable(this, offers, claims);
   }
 
   /** What is known beside the items. */
@@ -80,6 +91,7 @@ export class World {
       select h.item_seq || ' was ' || h.work_id as fact from ${handOuts} h
       union all select r.item_seq || ' answers ' || r.environment_id || ' ' || r.request_id from ${requestIds} r
       union all select e.id || ' paused ' || (e.paused_at is not null)::text || ' cap ' || coalesce(e.max_hand_outs::text, 'none')
+        || case when e.fallback_after_ms is null then '' else ' falls back' end
         from ${environments} e`);
     return facts.map(({ fact }) => fact).sort();
   }
@@ -89,41 +101,10 @@ export class World {
       ...this.items.flatMap((item) => item.oldIds.map((id) => `${item.seq} was ${id}`)),
       ...[...this.requests].map(([request, item]) => `${item.seq} answers ${request}`),
       ...Object.values(this.environments).map((id) => {
-        const { isPaused, maxHandOuts } = this.environmentOf(id);
-        return `${id} paused ${isPaused} cap ${maxHandOuts ?? 'none'}`;
+        const { isPaused, maxHandOuts, fallsBack } = this.environmentOf(id);
+        return `${id} paused ${isPaused} cap ${maxHandOuts ?? 'none'}${fallsBack ? ' falls back' : ''}`;
       }),
     ].sort();
-  }
-
-  /** What a poll of more takers than there are items would get, undone again. */
-  private async readOffers(environmentIds: readonly string[]): Promise<[environmentId: string, Look][]> {
-    const undone: Database = { ...this.database, rows: (statement) => this.database.rows(statement, this.client) };
-    const takers = Array.from({ length: this.items.length + 1 }, () => ({
-      workerId: null,
-      reclaimOlderThanMs: 60_000,
-    }));
-    const offers: [string, Look][] = [];
-    for (const environmentId of environmentIds) {
-      await this.client.query('begin');
-      const look = await poll(undone, environmentId, takers, { ...DEFAULT_SETTINGS, minQueuedAgeMs: 0 }).finally(() =>
-        this.client.query('rollback'),
-      );
-      offers.push([environmentId, look]);
-    }
-    return offers;
-  }
-
-  /** Nothing is lost, nothing held is offered, and what is spent is set aside. */
-  private checkReachable(environmentId: string, { handOuts, setAside }: Look): void {
-    const environment = this.environmentOf(environmentId);
-    const seen = model.look(this.itemsIn(environmentId), environment, Number.POSITIVE_INFINITY);
-    assert.deepEqual(
-      handOuts.flatMap((handOut) => (handOut === null ? [] : [this.named(handOut.item.seq)])).sort(),
-      seen.flatMap((item) => (model.isSpent(item, environment) ? [] : [item.name])).sort(),
-      'what a poll would be offered',
-    );
-    const spent = seen.filter((item) => model.isSpent(item, environment));
-    assert.equal(setAside, spent.length, 'what a poll would set aside');
   }
 
   met(verb: string, state: string, result: string): string {
@@ -138,10 +119,17 @@ export class World {
 
   itemsIn = (environmentId: string): ModelItem[] => this.items.filter((item) => item.environmentId === environmentId);
 
-  environmentOf(id: string): model.Environment {
-    const known = this.places.get(id) ?? { isPaused: false, maxHandOuts: null };
+  environmentOf = (id: string): model.Environment => {
+    const known = this.places.get(id) ?? { isPaused: false, maxHandOuts: null, fallsBack: false };
     this.places.set(id, known);
     return known;
+  };
+
+  /** A proof is never given out twice: whoever has an older one holds nothing. */
+  prove(item: ModelItem, lease: Lease): void {
+    const isNew = !item.proofs.some((old) => old.handOut === lease.handOut && old.expiresAt === lease.expiresAt);
+    assert(isNew, `the proof of ${item.name} is another one than before`);
+    item.proofs.push(lease);
   }
 
   add(slot: Slot, born: Born, work: model.Work, requeuedFrom: string | null = null): ModelItem {
@@ -156,6 +144,7 @@ export class World {
       slot,
       handOuts: [],
       tokens: [],
+      proofs: [],
     };
     this.items.push(item);
     return item;
@@ -187,20 +176,24 @@ export class World {
     for (const [request, known] of this.requests) if (known === item) this.requests.delete(request);
   }
 
-  /** Tests move rows, not clocks. */
+  /** Tests move rows, not clocks. Who holds the item by its lease has been given the moved one. */
   async moveLease(item: ModelItem, secondsAgo: number): Promise<void> {
     const { workItems } = this.database.names;
-    await this.database.rows(sql`
-      update ${workItems} set lease_expires_at = clock_timestamp() - ${secondsAgo} * interval '1 second'
-      where seq = ${item.seq}`);
+    const [row] = await this.database.rows(sql<{ expiresAt: string }>`
+      update ${workItems} w set lease_expires_at = clock_timestamp() - ${secondsAgo} * interval '1 second'
+      where w.seq = ${item.seq} returning ${rfc3339(sql`w.lease_expires_at`)} as "expiresAt"`);
+    const held = item.proofs.pop();
+    if (row === undefined || held === undefined || item.proof === null) return;
+    item.proof = { ...item.proof, ...row };
+    item.proofs.push({ ...held, ...row });
   }
 
   /** Empties the tables. */
   async reset(): Promise<void> {
     const { workItems, environments } = this.database.names;
     await this.database.rows(sql`
-      with changed as (update ${environments} set paused_at = null, max_hand_outs = null) delete from ${workItems}`);
-    this.items.length = 0;
+      with changed as (update ${environments} set paused_at = null, max_hand_outs = null, fallback_after_ms = null) delete from ${workItems}`);
+    for (const list of [this.items, this.candidates, this.expired]) list.length = 0;
     for (const map of [this.requests, this.timesUsed, this.places, this.rows]) map.clear();
   }
 }

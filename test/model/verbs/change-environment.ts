@@ -4,8 +4,14 @@ import type { Of } from '../operations.ts';
 import type { Step } from '../perform.ts';
 import type { World } from '../world.ts';
 
+/** Longer than any history takes: only what was made older falls back. */
+export const FALLBACK_AFTER_MS = 1_800_000;
+
 /** No row of an item changes by it: what is decided from now on does. */
-export async function changeEnvironment(world: World, operation: Of<'pause' | 'resume' | 'cap'>): Promise<Step> {
+export async function changeEnvironment(
+  world: World,
+  operation: Of<'pause' | 'resume' | 'cap' | 'fall back'>,
+): Promise<Step> {
   const { database, queue } = world;
   const id = world.environments[operation.environment];
   const environment = world.environmentOf(id);
@@ -14,6 +20,10 @@ export async function changeEnvironment(world: World, operation: Of<'pause' | 'r
     environment.maxHandOuts = operation.maxHandOuts;
     line += ` ${operation.maxHandOuts}`;
     await changeSettings(database, id, { maxHandOuts: operation.maxHandOuts }, queue.settings);
+  } else if (operation.verb === 'fall back') {
+    environment.fallsBack = operation.ever;
+    line += operation.ever ? '' : ' never';
+    await changeSettings(database, id, { fallbackAfterMs: operation.ever ? FALLBACK_AFTER_MS : null }, queue.settings);
   } else {
     environment.isPaused = operation.verb === 'pause';
     const change = environment.isPaused ? pauseEnvironment : resumeEnvironment;

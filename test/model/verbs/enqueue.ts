@@ -12,8 +12,8 @@ const INSTANTS = { none: undefined, past: '2020-01-01T00:00:00Z', future: '2999-
 
 export async function enqueue(world: World, operation: Of<'enqueue'>): Promise<Step> {
   const { slot, work, followUp, requestId } = operation;
-  const { priority, metadata, maxHandOuts, notBefore } = work;
-  const place = placeOf(world, slot);
+  const { priority, metadata, maxHandOuts, maxAttempts, notBefore } = work;
+  const { lane, ...place } = placeOf(world, slot);
   const request = `${place.environmentId} ${requestId}`;
   const known = requestId === undefined ? undefined : world.requests.get(request);
   const covering = itemsOf(world, slot).find(model.isLive);
@@ -22,12 +22,14 @@ export async function enqueue(world: World, operation: Of<'enqueue'>): Promise<S
     .enqueue({
       ...{ ...place, priority, metadata, followUp },
       ...(maxHandOuts === null ? {} : { maxHandOuts }),
+      ...(maxAttempts === null ? {} : { maxAttempts }),
+      ...(lane === 'wire' ? {} : { input: priority }),
       ...(instant === undefined ? {} : { notBefore: instant }),
       ...(requestId === undefined ? {} : { requestId }),
     })
     .catch(asRefusal);
 
-  const verdict = model.judgeEnqueue(place, known, covering);
+  const verdict = model.judgeEnqueue({ ...place, isRefused: slot === 'A/s1 outputs_harvest' }, known, covering);
   const { maxHandOuts: cap, metadata: pairs, ...rest } = work;
   const metadataText = Object.keys(pairs).length === 0 ? undefined : JSON.stringify(pairs);
   const done = (changed: readonly ModelItem[], result: string): Step => ({
@@ -40,10 +42,16 @@ export async function enqueue(world: World, operation: Of<'enqueue'>): Promise<S
     assert.equal(answer.code, 'conflict');
     return done([], verdict);
   }
+  if (verdict === 'kind refused') {
+    assert(answer instanceof QueueError, 'a self_hosted environment has no outputs to harvest');
+    assert.equal(answer.code, 'invalid_request');
+    return done([], verdict);
+  }
   assert(!(answer instanceof QueueError), `enqueue is answered, not refused: ${verdict}`);
   assert.equal(answer.created, verdict === 'new', `created, or not: it is ${verdict}`);
   const item = (verdict === 'known' ? known : covering) ?? world.add(slot, answer.item, work);
   agree(answer.item, item);
+  assert.equal(answer.lane, item.lane, `the lane of ${item.name}`);
   if (requestId !== undefined) world.requests.set(request, item);
   if (verdict !== 'covered' || !followUp) return done(verdict === 'new' ? [item] : [], verdict);
   const isFirst = model.arm(item, { ...work, id: await followUpId(world, item) });

@@ -14,7 +14,7 @@ export async function ack(world: World, operation: Of<'ack'>): Promise<Step | un
   const answers = await world.queue.ack(named.map(({ ref }) => ref));
   const results = named.map((target, n) => {
     const answer = answers[n];
-    if (!target.isFound) return checkNotFound(answer, target);
+    if (!target.isFound) return checkNotFound(world, answer, target);
     world.met('ack', target.item.state, 'answered');
     if (model.ack(target.item)) changed.add(target.item);
     assert(answer !== undefined && !(answer instanceof QueueError), 'ack is never a conflict');
@@ -39,7 +39,7 @@ export async function heartbeat(world: World, operation: Of<'heartbeat'>): Promi
   const results = distinct.map((target, n) => {
     const { item } = target;
     const [answer, request] = [answers[n], requests[n]];
-    if (!target.isFound) return checkNotFound(answer, target);
+    if (!target.isFound) return checkNotFound(world, answer, target);
     assert(answer !== undefined && request !== undefined);
     const verdict = model.judgeHeartbeat(item, request.expectedLastHeartbeat, isRetry);
     world.met('heartbeat', item.state, verdict);

@@ -16,7 +16,7 @@ export async function patch(world: World, operation: Of<'patch'>): Promise<Step 
     line: `patch ${label} ${JSON.stringify(operation.metadata)} → ${result}`,
     changed: new Set(changed),
   });
-  if (!target.isFound) return done(checkNotFound(answer, target));
+  if (!target.isFound) return done(checkNotFound(world, answer, target));
   if (!model.patch(item, operation.metadata)) {
     assert(answer instanceof QueueError && answer.code === 'invalid_metadata', 'too many pairs are refused');
     return done(answer.code);

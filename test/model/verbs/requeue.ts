@@ -18,9 +18,9 @@ export async function requeue(world: World, operation: Of<'requeue'>): Promise<S
   const answer = await requeueSetAside(world.database, ref).catch(asRefusal);
   const step = (result: string): Step => ({ line: `requeue ${label} → ${result}`, changed: new Set() });
   // An operator's verb: it knows every kind.
-  if (ref.id !== item.id || ref.environmentId !== item.environmentId) return step(checkNotFound(answer, target));
+  if (ref.id !== item.id || ref.environmentId !== item.environmentId) return step(checkNotFound(world, answer, target));
   const verdict = model.judgeRequeue(item, world.items);
-  world.met('requeue', item.stopReason ?? item.state, verdict);
+  world.met('requeue', item.stopReason ?? item.state, item.lane === 'wire' ? verdict : `${verdict}, ${item.lane}`);
   if (verdict !== 'requeued') {
     assert(answer instanceof QueueError, `requeue is refused: ${verdict}`);
     assert.equal(answer.code, 'conflict');
@@ -28,8 +28,9 @@ export async function requeue(world: World, operation: Of<'requeue'>): Promise<S
     return step(verdict);
   }
   assert(!(answer instanceof QueueError), 'what was set aside is put back');
-  const { priority, metadata, maxHandOuts } = item;
-  const fresh = world.add(item.slot, answer, { priority, metadata, maxHandOuts, notBefore: 'none' }, item.id);
+  const { priority, metadata, maxHandOuts, maxAttempts } = item;
+  const work: model.Work = { priority, metadata, maxHandOuts, maxAttempts, notBefore: 'none' };
+  const fresh = world.add(item.slot, answer, work, item.id);
   agree(answer, fresh);
   assert.equal(answer.requeuedFrom, item.id);
   return { ...step(`made ${fresh.name}`), changed: new Set([fresh]) };

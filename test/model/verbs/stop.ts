@@ -18,7 +18,7 @@ export async function stop(world: World, operation: Of<'stop'>): Promise<Step | 
   const results = named.map((target, n) => {
     const answer = answers[n];
     const { item, isFound } = target;
-    if (!isFound) return checkNotFound(answer, target);
+    if (!isFound) return checkNotFound(world, answer, target);
     const before = item.state;
     const result = model.stop(item, force, reason);
     world.met(verb, before, result);

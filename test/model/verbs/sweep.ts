@@ -2,12 +2,13 @@ import * as model from '../model.ts';
 import { names } from '../naming.ts';
 import type { Step } from '../perform.ts';
 import type { ModelItem, World } from '../world.ts';
+import { endDoomed } from './claim.ts';
 
 export async function sweep(world: World): Promise<Step> {
   const changed = new Set<ModelItem>();
   for (const item of world.items) {
     // What lapsed a moment ago is moved up to the present, however long this history has taken.
-    if (item.leaseSeconds === -1) {
+    if (item.leaseSeconds === -1 && model.isVisible(item)) {
       await world.moveLease(item, 1);
       changed.add(item);
     }
@@ -38,7 +39,9 @@ export async function sweep(world: World): Promise<Step> {
     model.end(item, 'exhausted');
     for (const successor of world.follow('exhausted by sweep', before, item, born)) changed.add(successor);
   }
-  const results = { stopped: abandoned, queued: lapsed, 'set aside': spent, forgot: old };
+  const doomed = endDoomed(world, 'sweep', world.items, born);
+  for (const item of [...doomed.ended, ...doomed.followedBy]) changed.add(item);
+  const results = { ended: doomed.ended, stopped: abandoned, queued: lapsed, 'set aside': spent, forgot: old };
   return {
     line: `sweep → ${Object.entries(results)
       .map(([name, items]) => `${name} ${names(items)}`)

@@ -1,4 +1,5 @@
 import { sql } from 'kysely';
+import { rfc3339 } from '../../../src/db/sql.ts';
 import { itemsOf } from '../naming.ts';
 import type { Of } from '../operations.ts';
 import type { Step } from '../perform.ts';
@@ -17,15 +18,21 @@ export async function lapse(world: World, operation: Of<'lapse'>): Promise<Step 
   return step(item, `the lease of ${item.name}, ${item.state}, lapsed ${operation.secondsAgo} s ago`);
 }
 
-/** The item's not-before comes, and that of what waits to follow it. */
+/** The item's not-before comes or its next attempt, and that of what waits to follow it. */
 export async function comeDue(world: World, operation: Of<'come due'>): Promise<Step | undefined> {
   const item = find(world, operation);
-  const isAwaited = item?.notBefore === 'future' || item?.followUp?.notBefore === 'future';
+  const isAwaited =
+    item?.notBefore === 'future' || item?.nextAttempt === 'future' || item?.followUp?.notBefore === 'future';
   if (item === undefined || !isAwaited) return undefined;
   if (item.notBefore === 'future') item.notBefore = 'past';
+  if (item.nextAttempt === 'future') {
+    world.met('come due', item.state, item.attempt > 1 ? 'a retry' : 'a start');
+    item.nextAttempt = 'past';
+  }
   if (item.followUp?.notBefore === 'future') item.followUp = { ...item.followUp, notBefore: 'past' };
   await world.database.rows(sql`
     update ${world.database.names.workItems} w set not_before = case when w.not_before > clock_timestamp() then clock_timestamp() else w.not_before end,
+      next_attempt_at = case when w.next_attempt_at > clock_timestamp() then clock_timestamp() else w.next_attempt_at end,
       follow_up = case when w.follow_up ->> 'not_before' > '2999' then w.follow_up || jsonb_build_object('not_before', clock_timestamp())
         else w.follow_up end
     where w.seq = ${item.seq}`);
@@ -40,6 +47,18 @@ export async function growOld(world: World, operation: Of<'grow old'>): Promise<
   await world.database.rows(sql`
     update ${world.database.names.workItems} set stopped_at = clock_timestamp() - interval '400 days' where seq = ${item.seq}`);
   return step(item, `${item.name} was stopped long ago`);
+}
+
+/** Created long ago: it has waited for polls for as long as its environment asks for. */
+export async function age(world: World, operation: Of<'age'>): Promise<Step | undefined> {
+  const item = find(world, operation);
+  if (item === undefined || item.isAged) return undefined;
+  const [row] = await world.database.rows(sql<{ createdAt: string }>`
+    update ${world.database.names.workItems} w set created_at = w.created_at - interval '1 hour' where w.seq = ${item.seq}
+    returning ${rfc3339(sql`w.created_at`)} as "createdAt"`);
+  if (row === undefined) throw new Error(`${item.name} is not in the table`);
+  Object.assign(item, { isAged: true, createdAt: row.createdAt });
+  return step(item, `${item.name} has waited for an hour`);
 }
 
 export async function setClockBack(world: World, operation: Of<'set the clock back'>): Promise<Step | undefined> {
