@@ -6,10 +6,10 @@ import { PreparingClient } from '../../src/db/client.ts';
 import { databaseUrl, testDatabase } from '../support/harness.ts';
 import { CELLS } from './cells.ts';
 import { histories } from './histories.ts';
-import { LEASE_TTL_SECONDS, LEASE_TTL_SECONDS_MAX, STARTUP_LEASE_SECONDS } from './model.ts';
 import type { Operation } from './operations.ts';
 import { perform } from './perform.ts';
 import * as lane from './process-lane.ts';
+import { LEASE_TTL_SECONDS, LEASE_TTL_SECONDS_MAX, STARTUP_LEASE_SECONDS } from './wire-lane.ts';
 import { World } from './world.ts';
 
 /** `MODEL_HISTORIES=2000 MODEL_SEED=… npm test -- test/model/model.test.ts` runs more, or the same again. */

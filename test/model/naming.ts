@@ -1,6 +1,7 @@
 import * as model from './model.ts';
 import type { Letter, Slot, Target, Token } from './operations.ts';
 import { KINDS } from './process-lane.ts';
+import * as wire from './wire-lane.ts';
 import type { ModelItem, World } from './world.ts';
 
 export type Named = { item: ModelItem; ref: { environmentId: string; id: string }; isFound: boolean; label: string };
@@ -37,9 +38,9 @@ export function tokenOf(item: ModelItem, token: Token): string {
   const place = item.tokens.indexOf(item.lastHeartbeat ?? '');
   switch (token) {
     case 'NO_HEARTBEAT':
-      return model.NO_HEARTBEAT;
+      return wire.NO_HEARTBEAT;
     case 'current':
-      return item.lastHeartbeat ?? model.NO_HEARTBEAT;
+      return item.lastHeartbeat ?? wire.NO_HEARTBEAT;
     case 'replaced':
       return item.replaced ?? never;
     case 'stale':

@@ -4,8 +4,8 @@ import type { Database } from '../../src/db/connect.ts';
 import { lapsedItems, queuedItems, refusedItems } from '../../src/process/free-items.ts';
 import { type Look, poll } from '../../src/queue/poll.ts';
 import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
-import * as model from './model.ts';
 import { claimable } from './process-lane.ts';
+import * as wire from './wire-lane.ts';
 import type { World } from './world.ts';
 
 type Offer = [environmentId: string, Look];
@@ -43,13 +43,13 @@ export async function readClaims({ database, queue, items }: World): Promise<str
 export function checkReachable(world: World, offers: readonly Offer[], claims: readonly string[]): void {
   for (const [environmentId, { handOuts, setAside }] of offers) {
     const environment = world.environmentOf(environmentId);
-    const seen = model.look(world.itemsIn(environmentId), environment, Number.POSITIVE_INFINITY);
+    const seen = wire.look(world.itemsIn(environmentId), environment, Number.POSITIVE_INFINITY);
     assert.deepEqual(
       handOuts.flatMap((handOut) => (handOut === null ? [] : [world.named(handOut.item.seq)])).sort(),
-      seen.flatMap((item) => (model.isSpent(item, environment) ? [] : [item.name])).sort(),
+      seen.flatMap((item) => (wire.isSpent(item, environment) ? [] : [item.name])).sort(),
       'what a poll would be offered',
     );
-    const spent = seen.filter((item) => model.isSpent(item, environment));
+    const spent = seen.filter((item) => wire.isSpent(item, environment));
     assert.equal(setAside, spent.length, 'what a poll would set aside');
   }
   assert.deepEqual(

@@ -1,4 +1,5 @@
-import { byClaimOrder, type Environment, end, hasLapsed, type Item, isFree, isSpent, type Proof } from './model.ts';
+import { byClaimOrder, type Environment, end, hasLapsed, type Item, type Proof } from './model.ts';
+import { isFree, isSpent } from './wire-lane.ts';
 
 /** What the issue of the process lane says of items that are claimed, in plain data. Knows nothing of `src`, and nothing of SQL. */
 type AnyItem = Item<unknown>;

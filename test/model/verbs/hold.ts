@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { QueueError } from '../../../src/queue/errors.ts';
 import { agree, checkNotFound } from '../agree.ts';
-import * as model from '../model.ts';
 import { detail, itemsOf, nameAll, pairs, tokenOf } from '../naming.ts';
 import type { Of } from '../operations.ts';
 import type { Step } from '../perform.ts';
+import * as wire from '../wire-lane.ts';
 import type { ModelItem, World } from '../world.ts';
 
 export async function ack(world: World, operation: Of<'ack'>): Promise<Step | undefined> {
@@ -16,7 +16,7 @@ export async function ack(world: World, operation: Of<'ack'>): Promise<Step | un
     const answer = answers[n];
     if (!target.isFound) return checkNotFound(world, answer, target);
     world.met('ack', target.item.state, 'answered');
-    if (model.ack(target.item)) changed.add(target.item);
+    if (wire.ack(target.item)) changed.add(target.item);
     assert(answer !== undefined && !(answer instanceof QueueError), 'ack is never a conflict');
     agree(answer, target.item);
     return answer.state;
@@ -41,23 +41,23 @@ export async function heartbeat(world: World, operation: Of<'heartbeat'>): Promi
     const [answer, request] = [answers[n], requests[n]];
     if (!target.isFound) return checkNotFound(world, answer, target);
     assert(answer !== undefined && request !== undefined);
-    const verdict = model.judgeHeartbeat(item, request.expectedLastHeartbeat, isRetry);
+    const verdict = wire.judgeHeartbeat(item, request.expectedLastHeartbeat, isRetry);
     world.met('heartbeat', item.state, verdict);
     if (verdict === 'beat' || verdict === 'replay') {
       assert(!(answer instanceof QueueError), `a ${verdict} is accepted`);
-      const ttl = Math.min(desiredTtlSeconds ?? model.LEASE_TTL_SECONDS, model.LEASE_TTL_SECONDS_MAX);
-      if (verdict === 'replay') model.extend(item, ttl);
+      const ttl = Math.min(desiredTtlSeconds ?? wire.LEASE_TTL_SECONDS, wire.LEASE_TTL_SECONDS_MAX);
+      if (verdict === 'replay') wire.extend(item, ttl);
       else {
         const minted = answer.lastHeartbeat ?? '';
         assert(minted > (item.lastHeartbeat ?? ''), 'tokens strictly increase');
         assert(!item.tokens.includes(minted), 'a token is never used again');
-        model.beat(item, minted, ttl);
+        wire.beat(item, minted, ttl);
         item.tokens.push(minted);
       }
       changed.add(item);
     }
     const { state, lastHeartbeat } = item;
-    const ttlSeconds = item.ttlSeconds ?? model.LEASE_TTL_SECONDS;
+    const ttlSeconds = item.ttlSeconds ?? wire.LEASE_TTL_SECONDS;
     if (verdict === 'refused') {
       assert(answer instanceof QueueError, 'the heartbeat is refused');
       assert.equal(answer.code, 'precondition_failed');
@@ -80,7 +80,7 @@ export async function putBack(world: World, operation: Of<'put back'>): Promise<
   if (item === undefined || handOut === undefined) return undefined;
   const { earlier, unseen } = operation;
   const before = item.state;
-  const result = model.putBack(item, handOut, unseen);
+  const result = wire.putBack(item, handOut, unseen);
   if (result) changed.add(item);
   world.met('put back', before, result ? (unseen ? 'id kept' : 'new id') : 'refused');
   assert.equal(

@@ -5,6 +5,7 @@ import * as model from '../model.ts';
 import { detail, nameOf, names } from '../naming.ts';
 import type { Of } from '../operations.ts';
 import type { Step } from '../perform.ts';
+import * as wire from '../wire-lane.ts';
 import type { ModelItem, World } from '../world.ts';
 
 const RESERVATION_MS_MAX = 600_000;
@@ -25,17 +26,17 @@ export async function poll(world: World, operation: Of<'poll'>): Promise<Step> {
 
   const changed = new Set<ModelItem>();
   const [given, setAside]: [ModelItem[], ModelItem[]] = [[], []];
-  for (const item of world.itemsIn(environmentId).filter(model.isAbandoned)) {
+  for (const item of world.itemsIn(environmentId).filter(wire.isAbandoned)) {
     world.met('poll', item.state, environment.isPaused ? 'finalised though paused' : 'finalised');
     model.end(item, 'abandoned');
     changed.add(item);
   }
   if (environment.isPaused) {
-    for (const item of world.itemsIn(environmentId).filter(model.isFree)) world.met('poll', item.state, 'paused');
+    for (const item of world.itemsIn(environmentId).filter(wire.isFree)) world.met('poll', item.state, 'paused');
   }
   for (let [waiting, looking] = [takers, 1]; waiting > 0; looking = waiting) {
-    const seen = model.look(world.itemsIn(environmentId), environment, looking);
-    const spent = seen.filter((item) => model.isSpent(item, environment));
+    const seen = wire.look(world.itemsIn(environmentId), environment, looking);
+    const spent = seen.filter((item) => wire.isSpent(item, environment));
     for (const item of spent) {
       const before = item.state;
       world.met('poll', before, 'exhausted');
@@ -66,7 +67,7 @@ function take(world: World, item: ModelItem, handOut: HandOut | undefined, reser
   assert.equal(id === item.id, !item.known, 'the first hand-out keeps the id, every other mints one');
   assert(!item.oldIds.includes(id), 'an id is never used again');
   const reservationSeconds = Math.min(reservationMs, RESERVATION_MS_MAX) / 1_000;
-  model.handOut(item, id, handOut, reservationSeconds, world.environmentOf(item.environmentId));
+  wire.handOut(item, id, handOut, reservationSeconds, world.environmentOf(item.environmentId));
   item.handOuts.push(handOut);
   agree(handOut.item, item);
 }

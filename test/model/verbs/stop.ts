@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { QueueError } from '../../../src/queue/errors.ts';
 import { checkNotFound } from '../agree.ts';
-import * as model from '../model.ts';
 import { detail, nameAll, pairs } from '../naming.ts';
 import type { Of } from '../operations.ts';
 import type { Step } from '../perform.ts';
+import * as wire from '../wire-lane.ts';
 import type { ModelItem, World } from '../world.ts';
 
 export async function stop(world: World, operation: Of<'stop'>): Promise<Step | undefined> {
@@ -20,7 +20,7 @@ export async function stop(world: World, operation: Of<'stop'>): Promise<Step | 
     const { item, isFound } = target;
     if (!isFound) return checkNotFound(world, answer, target);
     const before = item.state;
-    const result = model.stop(item, force, reason);
+    const result = wire.stop(item, force, reason);
     world.met(verb, before, result);
     if (result === 'conflict') {
       assert(answer instanceof QueueError && answer.code === 'conflict', 'what has ended is not stopped again');

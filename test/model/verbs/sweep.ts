@@ -1,6 +1,7 @@
 import * as model from '../model.ts';
 import { names } from '../naming.ts';
 import type { Step } from '../perform.ts';
+import * as wire from '../wire-lane.ts';
 import type { ModelItem, World } from '../world.ts';
 import { endDoomed } from './claim.ts';
 
@@ -17,9 +18,9 @@ export async function sweep(world: World): Promise<Step> {
   const born = await world.born();
 
   const old = world.items.filter((item) => item.isOld);
-  const abandoned = world.items.filter(model.isAbandoned);
-  const spent = world.items.filter((item) => model.isSweptAside(item, world.environmentOf(item.environmentId)));
-  const lapsed = world.items.filter((item) => model.isSweepable(item) && !spent.includes(item));
+  const abandoned = world.items.filter(wire.isAbandoned);
+  const spent = world.items.filter((item) => wire.isSweptAside(item, world.environmentOf(item.environmentId)));
+  const lapsed = world.items.filter((item) => wire.isSweepable(item) && !spent.includes(item));
   for (const item of [...old, ...abandoned, ...spent, ...lapsed]) changed.add(item);
   for (const item of old) {
     world.met('sweep', item.state, 'forgotten');
@@ -31,7 +32,7 @@ export async function sweep(world: World): Promise<Step> {
   }
   for (const item of lapsed) {
     world.met('sweep', item.state, 'requeued');
-    model.requeue(item);
+    wire.requeue(item);
   }
   for (const item of spent) {
     const before = item.state;
