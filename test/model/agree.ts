@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { QueueError } from '../../src/queue/errors.ts';
 import type { WorkItem } from '../../src/queue/items.ts';
-import type { Named } from './naming.ts';
+import { type Named, placeOf } from './naming.ts';
 import type { ModelItem, World } from './world.ts';
 
 /** The answered item is the model's; its instants are there exactly when they were reached. */
@@ -33,8 +33,10 @@ export function agree(answer: WorkItem, item: ModelItem): void {
 export function checkNotFound(world: World, answer: unknown, { ref, item }: Named): string {
   assert(answer instanceof QueueError, 'a refusal');
   assert.equal(answer.code, 'not_found');
-  if (item.lane === 'process' && ref.id === item.id)
-    world.met('a call of the wire', item.state, `not found, ${item.kind}`);
+  if (item.lane === 'process' && ref.id === item.id) {
+    const since = placeOf(world, item.slot).lane === 'process' ? 'it is not of this lane' : 'it has changed lanes';
+    world.met('a call of the wire', item.state, `not found, ${since}`);
+  }
   const superseded = item.oldIds.includes(ref.id) && ref.environmentId === item.environmentId;
   assert.equal(
     answer.message.includes('new id'),

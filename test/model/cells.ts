@@ -44,8 +44,8 @@ export const CELLS = [
   'requeue, exhausted: slot',
   'requeue, worker: not set aside',
   'requeue, queued: not set aside',
-  'a call of the wire, active: not found, tool_exec',
-  'a call of the wire, active: not found, model_turn',
+  'a call of the wire, active: not found, it has changed lanes',
+  'a call of the wire, active: not found, it is not of this lane',
   'enqueue, no item: kind refused',
   ...['the line', 'a retry', 'a dead claimant', 'refused by polls', 'refused by polls after a hand-out'].map(
     (from) => `claim, ${from}: claimed`,
@@ -100,8 +100,8 @@ export const CELLS = [
   'request cancel, stopped: over, cancelled',
   'request cancel, process with a follow-up, queued: stopped',
   ...['queued', 'active'].flatMap((state) => [
-    `cancel, ${state}: cancelled, model_turn`,
-    `cancel, ${state}: cancelled, its follow-up dropped, model_turn`,
+    `cancel, ${state}: cancelled, process`,
+    `cancel, ${state}: cancelled, its follow-up dropped, process`,
   ]),
   ...['exhausted', 'failed'].flatMap((reason) => [
     `requeue, ${reason}: requeued, process`,

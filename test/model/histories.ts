@@ -126,14 +126,14 @@ const LENGTHS = { minLength: 1, maxLength: 12, size: 'max' } as const;
 
 /** Single steps, and now and then an item's whole way, to its end and beyond: most of the table lies there. */
 const steps: fc.Arbitrary<readonly Operation[]> = fc.oneof(
-  { weight: 5, arbitrary: operation.map((single) => [single]) },
+  { weight: 4, arbitrary: operation.map((single) => [single]) },
   { weight: 2, arbitrary: way.map(stepsOf) },
 );
 const processSteps: fc.Arbitrary<readonly Operation[]> = fc.oneof(
-  { weight: 5, arbitrary: processOperation.map((single) => [single]) },
+  { weight: 3, arbitrary: processOperation.map((single) => [single]) },
   { weight: 2, arbitrary: processWays },
 );
-const lanes = [steps, processSteps, fc.oneof(steps, processSteps)];
+const lanes = [steps, steps, processSteps, processSteps, fc.oneof(steps, processSteps)];
 
 /** Of one lane, of the other, or of both beside one another. Without fast-check's bias towards the small, which would leave most of the table unvisited. */
 export const histories: fc.Arbitrary<readonly Operation[]> = fc

@@ -16,13 +16,15 @@ const taken = oneOf(
   ] as const),
 );
 const held = oneOf(
-  ...([[], [], ['extend'], ['extend', 'extend by an old proof'], ['update', 'assert']] as const),
-  ...([['extend', 'update by an old proof', 'assert by an old proof']] as const),
-  ...([['extend', 'give back by an old proof', 'fail by an old proof', 'complete by an old proof']] as const),
+  ...([[], ['extend'], ['extend', 'extend by an old proof'], ['update', 'assert'], ['wire calls']] as const),
+  ['extend', 'update by an old proof', 'assert by an old proof'],
+  ['extend', 'give back by an old proof', 'fail by an old proof'],
+  ['extend', 'give back by an old proof', 'fail by an old proof', 'complete by an old proof'],
   ['fail', 'claim', 'come due', 'claim'],
   ['fail', 'come due', 'claim', 'fail', 'come due', 'claim'],
+  ['fail', 'extend', 'complete', 'fail'],
   ['give back', 'claim'],
-  ['give back', 'extend', 'give back', 'look', 'claim', 'give back', 'claim candidate'],
+  ['give back', 'extend', 'give back', 'fail', 'look', 'claim', 'give back', 'claim candidate'],
   ['lapse', 'claim'],
   ['lapse', 'scan', 'reclaim', 'reclaim'],
   ['lapse', 'scan', 'extend', 'reclaim'],
@@ -30,31 +32,40 @@ const held = oneOf(
   ['lapse', 'claim', 'lapse', 'claim', 'lapse', 'claim'],
   ['lapse', 'claim', 'complete by an old proof'],
   ['lapse', 'scan', 'complete', 'reclaim'],
-  ['request cancel'],
   ['request cancel', 'request cancel', 'extend'],
-  ['request cancel', 'lapse', 'extend'],
-  ['request cancel', 'lapse', 'scan'],
-  ['cap of 1'],
 );
 const ended = oneOf(
-  ...([['complete'], ['complete'], ['complete unless cancelled', 'complete'], ['complete unless cancelled']] as const),
-  ...([['fail for good'], ['fail for good'], ['fail'], ['fail'], ['give back'], ['cancel'], []] as const),
+  ...([['complete'], ['complete unless cancelled'], ['fail for good'], ['fail'], ['give back'], []] as const),
+  ...([['cancel'], ['lapse', 'sweep'], ['lapse', 'claim'], ['lapse', 'complete'], ['lapse', 'fail']] as const),
   ...([
-    ['lapse', 'sweep'],
-    ['lapse', 'claim'],
-    ['lapse', 'scan', 'reclaim', 'reclaim'],
-  ] as const),
-  ...([
-    ['lapse', 'complete'],
-    ['lapse', 'fail'],
     ['lapse', 'fail for good'],
     ['lapse', 'give back'],
   ] as const),
-  ['request cancel', 'complete'],
+);
+/** Somebody asked for its end, or it was handed out as often as it may be. */
+const doomed = oneOf(
+  ...([
+    ['request cancel'],
+    ['request cancel', 'extend'],
+    ['cap of 1'],
+    ['cap of 1'],
+    ['cap of 1', 'request cancel'],
+  ] as const),
+);
+const endedByDoom = oneOf(
+  ...([
+    ['lapse', 'sweep'],
+    ['lapse', 'claim'],
+    ['lapse', 'scan', 'reclaim'],
+    ['lapse', 'scan', 'reclaim'],
+  ] as const),
+  ...([['give back'], ['lapse', 'give back'], ['fail'], ['lapse', 'fail'], ['lapse', 'extend', 'fail']] as const),
+  ...([['complete unless cancelled', 'complete']] as const),
 );
 const afterwards = oneOf(
-  ...([[], [], ['put back', 'put the one before back', 'claim'], ['put back', 'put back']] as const),
+  ...([[], ['put back', 'put the one before back', 'claim'], ['put back', 'put the one before back']] as const),
   ...([['enqueue by name', 'put the one before back'], ['forget', 'sweep'], ['request cancel']] as const),
+  ['extend', 'complete', 'fail', 'give back'],
   ['no cap', 'complete by an old proof', 'fail by an old proof', 'give back by an old proof'],
 );
 
@@ -114,6 +125,7 @@ const along = (
 const atOnce = processWork.map((work): Work => ({ ...work, maxHandOuts: null, notBefore: 'none' }));
 
 export const processWays = fc.oneof(
-  { weight: 3, arbitrary: along(processSlot, processWork, [taken, held, ended, afterwards]) },
-  { weight: 2, arbitrary: along(wireSlot, atOnce, [oneOf(['fall back', 'age']), polled, raced, fallenBack]) },
+  { weight: 4, arbitrary: along(processSlot, processWork, [taken, held, ended, afterwards]) },
+  { weight: 3, arbitrary: along(processSlot, processWork, [oneOf(['claim']), doomed, endedByDoom, afterwards]) },
+  { weight: 3, arbitrary: along(wireSlot, atOnce, [oneOf(['fall back', 'age']), polled, raced, fallenBack]) },
 );

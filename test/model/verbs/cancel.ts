@@ -17,7 +17,7 @@ export async function cancel(world: World, { slot }: Of<'cancel'>): Promise<Step
     .sort(model.byAge);
   for (const item of unfinished) {
     const what = item.followUp === null ? 'cancelled' : 'cancelled, its follow-up dropped';
-    world.met('cancel', item.state, model.isVisible(item) ? what : `${what}, ${item.kind}`);
+    world.met('cancel', item.state, model.isVisible(item) ? what : `${what}, process`);
     model.cancel(item);
   }
   assert.deepEqual(
