@@ -70,7 +70,7 @@ function stepsOf({ slot, work, requestId, reaches, followedBy, lapsedSecondsAgo,
   const target = { slot, before: false, oldId: false, elsewhere: false };
   const environment = slot === 'B/s1' ? 'B' : 'A';
   const enqueue: Of<'enqueue'> = { verb: 'enqueue', slot, work, followUp: false, requestId };
-  const poll: Operation = { verb: 'poll', environment, takers: 3, reservationMs: 60_000 };
+  const poll: Operation = { verb: 'poll', environment, takers: 3, reservationMs: 60_000, agedOnly: false };
   const heartbeat: Omit<Of<'heartbeat'>, 'token'> = {
     ...{ verb: 'heartbeat', targets: [target], isRetry: true, desiredTtlSeconds: undefined },
   };
@@ -93,10 +93,10 @@ function stepsOf({ slot, work, requestId, reaches, followedBy, lapsedSecondsAgo,
     stop: [stop],
     'forced stop': [{ ...stop, force: true }],
     'forced stop of the one before': [{ ...stop, targets: [{ ...target, before: true }], force: true }],
-    cancel: [{ verb: 'cancel', slot }],
+    cancel: [{ verb: 'cancel', slot, within: 'alone' }],
     'cancel all kinds': [
       { ...enqueue, slot: 'A/s1 model_turn', requestId: undefined },
-      { verb: 'cancel', slot },
+      { verb: 'cancel', slot, within: 'alone' },
     ],
     'cap of 1': [{ verb: 'cap', environment, maxHandOuts: 1 }],
     'cap of 2': [{ verb: 'cap', environment, maxHandOuts: 2 }],

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import type { NotBefore, Work } from './model.ts';
-import type { ProcessOperation } from './process-operations.ts';
+import type { ProcessOperation, Within } from './process-operations.ts';
 
 /**
  * What a history is made of. An item is named by its session, not by its number, so that a history keeps its meaning when
@@ -47,7 +47,13 @@ export type Operation =
       readonly followUp: boolean;
       readonly requestId: string | undefined;
     }
-  | { readonly verb: 'poll'; readonly environment: Letter; readonly takers: number; readonly reservationMs: number }
+  | {
+      readonly verb: 'poll';
+      readonly environment: Letter;
+      readonly takers: number;
+      readonly reservationMs: number;
+      readonly agedOnly: boolean;
+    }
   | { readonly verb: 'ack'; readonly targets: readonly Target[] }
   | {
       readonly verb: 'heartbeat';
@@ -62,7 +68,7 @@ export type Operation =
       readonly force: boolean;
       readonly reason: 'worker' | 'operator';
     }
-  | { readonly verb: 'cancel'; readonly slot: Slot }
+  | { readonly verb: 'cancel'; readonly slot: Slot; readonly within: Within }
   | { readonly verb: 'requeue'; readonly target: Target }
   | { readonly verb: 'patch'; readonly target: Target; readonly metadata: Readonly<Record<string, string | null>> }
   | { readonly verb: 'put back'; readonly slot: Slot; readonly earlier: boolean; readonly unseen: boolean }
@@ -94,6 +100,8 @@ const slot = fc.oneof(
 export const environment = fc.constantFrom<Letter[]>('A', 'A', 'A', 'B');
 const target: fc.Arbitrary<Target> = fc.record({ slot, before: rarely, oldId: rarely, elsewhere: rarely });
 const targets = fc.array(target, { minLength: 1, maxLength: 3 });
+/** Mostly alone. */
+export const within = fc.constantFrom<Within[]>('alone', 'alone', 'alone', 'committed', 'rolled back');
 const verb = <Verb extends string>(name: Verb) => fc.constant(name);
 
 export const work: fc.Arbitrary<Work> = fc.record({
@@ -107,7 +115,7 @@ export const requestId = fc.constantFrom(undefined, undefined, undefined, 'r1', 
 const enqueue = fc.record({ verb: verb('enqueue'), slot, work, followUp: fc.boolean(), requestId });
 
 /** As many pairs as there may be, so that one more of another name is refused. */
-const FULL = Object.fromEntries(Array.from({ length: 16 }, (_, n) => [`k${n}`, '']));
+export const FULL = Object.fromEntries(Array.from({ length: 16 }, (_, n) => [`k${n}`, '']));
 
 export const operation: fc.Arbitrary<Operation> = fc.oneof(
   { weight: 5, arbitrary: enqueue },
@@ -118,6 +126,7 @@ export const operation: fc.Arbitrary<Operation> = fc.oneof(
       environment: fc.oneof({ weight: 19, arbitrary: environment }, { weight: 1, arbitrary: fc.constant<Letter>('C') }),
       takers: fc.constantFrom(1, 1, 2, 3),
       reservationMs: fc.constantFrom(60_000, 600_000, 900_000),
+      agedOnly: rarely,
     }),
   },
   { weight: 4, arbitrary: fc.record({ verb: verb('ack'), targets }) },
@@ -145,7 +154,7 @@ export const operation: fc.Arbitrary<Operation> = fc.oneof(
       reason: fc.constantFrom<('worker' | 'operator')[]>('worker', 'operator'),
     }),
   },
-  { weight: 2, arbitrary: fc.record({ verb: verb('cancel'), slot }) },
+  { weight: 2, arbitrary: fc.record({ verb: verb('cancel'), slot, within }) },
   { weight: 2, arbitrary: fc.record({ verb: verb('requeue'), target }) },
   {
     weight: 1,

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import type { Work } from './model.ts';
-import { type Of, type Operation, type Slot, wireSlot } from './operations.ts';
-import { processSlot, processWork, ttl, type Within, worker } from './process-operations.ts';
+import { type Of, type Operation, type Slot, wireSlot, within } from './operations.ts';
+import { processSlot, processWork, ttl, worker } from './process-operations.ts';
 import { type StepName, walk } from './process-steps.ts';
 
 /** A part of a way: its steps, one after the other. */
@@ -16,7 +16,13 @@ const taken = oneOf(
   ] as const),
 );
 const held = oneOf(
-  ...([[], ['extend'], ['extend', 'extend by an old proof'], ['update', 'assert'], ['wire calls']] as const),
+  ...([
+    [],
+    ['extend'],
+    ['extend', 'extend by an old proof'],
+    ['update', 'assert', 'update beyond measure'],
+    ['wire calls'],
+  ] as const),
   ['extend', 'update by an old proof', 'assert by an old proof'],
   ['extend', 'give back by an old proof', 'fail by an old proof'],
   ['extend', 'give back by an old proof', 'fail by an old proof', 'complete by an old proof'],
@@ -78,6 +84,7 @@ const polled = oneOf(
     ['poll', 'lapse'],
     ['poll', 'lapse'],
     ['poll', 'take back'],
+    ['poll for what is aged', 'lapse'],
     ['poll', 'take back unseen'],
   ] as const),
   ['poll', 'ack', 'lapse', 'sweep'],
@@ -101,8 +108,6 @@ const fallenBack = oneOf(
   ['lapse', 'claim', 'wire calls by the old id'],
   ['request cancel', 'lapse', 'sweep'],
 );
-
-const within = fc.constantFrom<Within[]>('alone', 'alone', 'committed', 'rolled back');
 
 /** A way from its enqueue on, with what follows the item, if anything does. */
 const along = (

@@ -1,6 +1,16 @@
 import fc from 'fast-check';
 import type { Work } from './model.ts';
-import { environment, type Letter, type ProcessSlot, rarely, type Slot, type Target, work } from './operations.ts';
+import {
+  environment,
+  FULL,
+  type Letter,
+  type ProcessSlot,
+  rarely,
+  type Slot,
+  type Target,
+  within,
+  work,
+} from './operations.ts';
 import { KINDS, type Kind } from './process-lane.ts';
 
 /** Which of the proofs that an item ever had is shown, or one that it never had. */
@@ -24,7 +34,7 @@ export type ProcessOperation =
   | (Held & { readonly verb: 'fail'; readonly isFinal: boolean; readonly within: Within })
   | (Held & { readonly verb: 'update'; readonly metadata: Readonly<Record<string, string | null>> })
   | (Held & { readonly verb: 'assert' })
-  | { readonly verb: 'request cancel'; readonly target: Target }
+  | { readonly verb: 'request cancel'; readonly target: Target; readonly within: Within }
   | { readonly verb: 'fall back'; readonly environment: Letter; readonly ever: boolean }
   | { readonly verb: 'age'; readonly slot: Slot; readonly before: boolean };
 
@@ -50,7 +60,6 @@ const shown = fc.oneof(
     arbitrary: fc.constantFrom<Shown>('the one before', 'the first', "another's", 'of another hand-out'),
   },
 );
-const within = fc.constantFrom<Within[]>('alone', 'alone', 'committed', 'rolled back');
 export const worker = fc.constantFrom('w1', 'w2');
 export const ttl = fc.constantFrom(60, 300);
 const verb = <Verb extends string>(name: Verb) => fc.constant(name);
@@ -88,14 +97,14 @@ export const processOperation = fc.oneof(
     weight: 1,
     arbitrary: fc.record({
       ...{ verb: verb('update'), slot, shown },
-      metadata: fc.constantFrom<Record<string, string | null>[]>({ a: '1' }, { c: null, d: '' }, {}),
+      metadata: fc.constantFrom<Record<string, string | null>[]>({ a: '1' }, { c: null, d: '' }, FULL),
     }),
   },
   { weight: 1, arbitrary: fc.record({ verb: verb('assert'), slot, shown }) },
   {
     weight: 3,
     arbitrary: fc.record({
-      verb: verb('request cancel'),
+      ...{ verb: verb('request cancel'), within },
       target: fc.record({ slot, before: rarely, oldId: rarely, elsewhere: rarely }),
     }),
   },
@@ -111,7 +120,7 @@ export const processOperation = fc.oneof(
   },
   { weight: 3, arbitrary: fc.record({ verb: verb('come due'), slot, before: rarely }) },
   { weight: 2, arbitrary: fc.record({ verb: verb('sweep') }) },
-  { weight: 1, arbitrary: fc.record({ verb: verb('cancel'), slot }) },
+  { weight: 1, arbitrary: fc.record({ verb: verb('cancel'), slot, within }) },
   {
     weight: 2,
     arbitrary: fc.record({

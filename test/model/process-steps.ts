@@ -1,5 +1,5 @@
 import type { Work } from './model.ts';
-import type { Letter, Of, Operation, Slot } from './operations.ts';
+import { FULL, type Letter, type Of, type Operation, type Slot } from './operations.ts';
 import type { Kind } from './process-lane.ts';
 import type { Within } from './process-operations.ts';
 
@@ -30,7 +30,7 @@ function stepsOf({ slot, work, workerId, ttlSeconds, within }: Traveller) {
     ...[ack(oldId), beat(oldId)],
     { verb: 'patch', target: { ...target, oldId }, metadata: { a: '1' } },
     { verb: 'stop', targets: [{ ...target, oldId }], force: true, reason: 'worker' },
-    { verb: 'request cancel', target: { ...target, oldId } },
+    { verb: 'request cancel', target: { ...target, oldId }, within },
   ];
   const steps = {
     enqueue: [enqueue],
@@ -43,6 +43,7 @@ function stepsOf({ slot, work, workerId, ttlSeconds, within }: Traveller) {
     extend: [{ verb: 'extend', ...held, ttlSeconds: 60, isRenewal }],
     'extend by an old proof': [{ verb: 'extend', slot, shown: 'the one before', ttlSeconds, isRenewal }],
     update: [{ verb: 'update', ...held, metadata: { a: '1' } }],
+    'update beyond measure': [{ verb: 'update', ...held, metadata: { ...FULL, a: '1' } }],
     'update by an old proof': [{ verb: 'update', slot, shown: 'the one before', metadata: { a: '2' } }],
     assert: [{ verb: 'assert', ...held }],
     'assert by an old proof': [{ verb: 'assert', slot, shown: 'the one before' }],
@@ -57,8 +58,8 @@ function stepsOf({ slot, work, workerId, ttlSeconds, within }: Traveller) {
     'come due': [{ verb: 'come due', slot, before: false }],
     lapse: [{ verb: 'lapse', slot, before: false, secondsAgo: 3 }],
     sweep: [{ verb: 'sweep' }],
-    'request cancel': [{ verb: 'request cancel', target }],
-    cancel: [{ verb: 'cancel', slot }],
+    'request cancel': [{ verb: 'request cancel', target, within }],
+    cancel: [{ verb: 'cancel', slot, within }],
     'put back': [{ verb: 'requeue', target }],
     'put the one before back': [{ verb: 'requeue', target: { ...target, before: true } }],
     forget: [{ verb: 'grow old', slot, before: false }],
@@ -69,7 +70,8 @@ function stepsOf({ slot, work, workerId, ttlSeconds, within }: Traveller) {
     age: [{ verb: 'age', slot, before: false }],
     pause: [{ verb: 'pause', environment }],
     resume: [{ verb: 'resume', environment }],
-    poll: [{ verb: 'poll', environment, takers: 2, reservationMs: 60_000 }],
+    poll: [{ verb: 'poll', environment, takers: 2, reservationMs: 60_000, agedOnly: false }],
+    'poll for what is aged': [{ verb: 'poll', environment, takers: 2, reservationMs: 60_000, agedOnly: true }],
     ack: [ack(false)],
     beat: [beat(false)],
     'take back': [{ verb: 'put back', slot, earlier: false, unseen: false }],

@@ -29,10 +29,18 @@ export function isFree(item: AnyItem): boolean {
 export const isSpent = (item: AnyItem, environment: Environment): boolean =>
   item.handOutCount >= (item.maxHandOuts ?? environment.maxHandOuts ?? Number.POSITIVE_INFINITY);
 
-/** What one look for so many takers comes across: what is queued in claim order, then what has lapsed, oldest first. */
-export function look<Some extends AnyItem>(items: readonly Some[], environment: Environment, takers: number): Some[] {
+/**
+ * What one look for so many takers comes across: what is queued in claim order, then what has lapsed, oldest first. `agedOnly`:
+ * the key's workers are offered only what has waited for long.
+ */
+export function look<Some extends AnyItem>(
+  items: readonly Some[],
+  environment: Environment,
+  takers: number,
+  agedOnly = false,
+): Some[] {
   if (environment.isPaused) return [];
-  const free = items.filter(isFree);
+  const free = items.filter((item) => isFree(item) && (item.isAged || !agedOnly));
   const queued = free.filter((item) => item.state === 'queued').sort(byClaimOrder);
   const lapsed = free.filter((item) => item.state !== 'queued').sort(byAge);
   return [...queued, ...lapsed].slice(0, takers);

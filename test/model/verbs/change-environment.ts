@@ -4,8 +4,8 @@ import type { Of } from '../operations.ts';
 import type { Step } from '../perform.ts';
 import type { World } from '../world.ts';
 
-/** Longer than any history takes: only what was made older falls back. */
-export const FALLBACK_AFTER_MS = 1_800_000;
+/** Longer than any history takes: only what was made older has waited for so long. */
+export const LONG_AGO_MS = 1_800_000;
 
 /** No row of an item changes by it: what is decided from now on does. */
 export async function changeEnvironment(
@@ -23,7 +23,7 @@ export async function changeEnvironment(
   } else if (operation.verb === 'fall back') {
     environment.fallsBack = operation.ever;
     line += operation.ever ? '' : ' never';
-    await changeSettings(database, id, { fallbackAfterMs: operation.ever ? FALLBACK_AFTER_MS : null }, queue.settings);
+    await changeSettings(database, id, { fallbackAfterMs: operation.ever ? LONG_AGO_MS : null }, queue.settings);
   } else {
     environment.isPaused = operation.verb === 'pause';
     const change = environment.isPaused ? pauseEnvironment : resumeEnvironment;

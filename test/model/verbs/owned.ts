@@ -24,8 +24,12 @@ export async function update(world: World, operation: Of<'update'>): Promise<Ste
     assert(isLost(answer), 'only who holds it writes');
     return { line: line('lost'), changed: new Set() };
   }
-  world.met('update', item.state, 'merged');
-  assert(model.patch(item, operation.metadata));
+  const isMerged = model.patch(item, operation.metadata);
+  world.met('update', item.state, isMerged ? 'merged' : 'too many pairs');
+  if (!isMerged) {
+    assert(answer instanceof QueueError && answer.code === 'invalid_metadata', 'too many pairs are refused');
+    return { line: line(answer.code), changed: new Set() };
+  }
   assert(!(answer instanceof LeaseError || answer instanceof QueueError), 'who holds it writes');
   agree(answer, item);
   return { line: line('merged'), changed: new Set([item]) };

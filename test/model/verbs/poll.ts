@@ -7,6 +7,7 @@ import type { Of } from '../operations.ts';
 import type { Step } from '../perform.ts';
 import * as wire from '../wire-lane.ts';
 import type { ModelItem, World } from '../world.ts';
+import { LONG_AGO_MS } from './change-environment.ts';
 
 const RESERVATION_MS_MAX = 600_000;
 
@@ -15,10 +16,11 @@ const RESERVATION_MS_MAX = 600_000;
  * aside is repeated for those it had nothing for: nobody goes away empty while there is work.
  */
 export async function poll(world: World, operation: Of<'poll'>): Promise<Step> {
-  const { takers, reservationMs } = operation;
+  const { takers, reservationMs, agedOnly } = operation;
   const environmentId = world.environments[operation.environment];
   const environment = world.environmentOf(environmentId);
-  const request = { environmentId, reclaimOlderThanMs: reservationMs };
+  const minQueuedAgeMs = agedOnly ? LONG_AGO_MS : 0;
+  const request = { environmentId, reclaimOlderThanMs: reservationMs, minQueuedAgeMs };
   const answers = await Promise.all(Array.from({ length: takers }, () => world.queue.poll(request)));
   const handOuts = new Map(answers.flatMap((answer) => (answer === null ? [] : [[answer.item.seq, answer]])));
   assert.equal(handOuts.size, answers.filter((answer) => answer !== null).length, 'an item goes to one taker');
@@ -35,7 +37,7 @@ export async function poll(world: World, operation: Of<'poll'>): Promise<Step> {
     for (const item of world.itemsIn(environmentId).filter(wire.isFree)) world.met('poll', item.state, 'paused');
   }
   for (let [waiting, looking] = [takers, 1]; waiting > 0; looking = waiting) {
-    const seen = wire.look(world.itemsIn(environmentId), environment, looking);
+    const seen = wire.look(world.itemsIn(environmentId), environment, looking, agedOnly);
     const spent = seen.filter((item) => wire.isSpent(item, environment));
     for (const item of spent) {
       const before = item.state;
@@ -52,10 +54,12 @@ export async function poll(world: World, operation: Of<'poll'>): Promise<Step> {
     setAside.push(...spent);
     waiting -= spent.length > 0 ? free.length : looking;
   }
+  if (agedOnly && world.itemsIn(environmentId).some((item) => wire.isFree(item) && !item.isAged))
+    world.met('poll', 'queued', 'not old enough');
   assert.deepEqual([...handOuts.keys()].map((seq) => world.named(seq)).sort(), given.map(nameOf).sort(), 'and no more');
   const spent = setAside.length === 0 ? '' : `, set aside ${names(setAside)}`;
   return {
-    line: `poll ${operation.environment}${detail({ takers, reservationMs })} → ${given.map(nameOf).join(', ') || null}${spent}`,
+    line: `poll ${operation.environment}${detail({ takers, reservationMs, agedOnly })} → ${given.map(nameOf).join(', ') || null}${spent}`,
     changed,
   };
 }

@@ -2,14 +2,13 @@ import assert from 'node:assert/strict';
 import { sql } from 'kysely';
 import type { CallerTransaction } from '../../../src/db/connect.ts';
 import { type Lease, LeaseError } from '../../../src/process/lease.ts';
-import type { Settled } from '../../../src/process/store.ts';
 import type * as model from '../model.ts';
 import { detail } from '../naming.ts';
 import type { Of } from '../operations.ts';
 import type { Step } from '../perform.ts';
 import * as lane from '../process-lane.ts';
-import type { Within } from '../process-operations.ts';
 import { asLeaseError, isLost, proofOf } from '../proofs.ts';
+import { inside } from '../transactions.ts';
 import type { ModelItem, World } from '../world.ts';
 
 /** Ends of an owner's work, with the proof: alone, or in a transaction whose outcome is theirs. */
@@ -22,7 +21,9 @@ export async function settle(
   const { item, lease } = found;
   const { verb, shown, within } = operation;
   const settlement = settlementOf(operation);
-  const answer = await inside(world, within, (transaction) => ask(world, lease, settlement, transaction));
+  const answer = await inside(world, within, (transaction) =>
+    ask(world, lease, settlement, transaction).catch(asLeaseError),
+  );
   const done = (result: string, changed: readonly ModelItem[] = []): Step => ({
     line: `${verb} ${item.name}${detail({ ...settlement, how: undefined })}, proof ${shown}, ${within} → ${result}`,
     changed: new Set(changed),
@@ -73,27 +74,6 @@ function ask(world: World, lease: Lease, settlement: lane.Settlement, transactio
     case 'fail':
       return world.queue.fail(lease, new Error('it broke'), { isFinal: settlement.isFinal }, transaction);
   }
-}
-
-class RolledBack extends Error {}
-
-async function inside(
-  { queue }: World,
-  within: Within,
-  run: (transaction?: CallerTransaction) => Promise<Settled>,
-): Promise<Settled | LeaseError> {
-  if (within === 'alone') return run().catch(asLeaseError);
-  let answer: Settled | LeaseError | undefined;
-  await queue
-    .transaction(async (transaction) => {
-      answer = await run(transaction).catch(asLeaseError);
-      if (within === 'rolled back') throw new RolledBack();
-    })
-    .catch((error: unknown) => {
-      if (!(error instanceof RolledBack)) throw error;
-    });
-  assert(answer, 'it was answered');
-  return answer;
 }
 
 /** Half to all of 1 s, 2 s, 4 s …; then it is moved so far ahead that no history gets there by itself. */
