@@ -1,3 +1,4 @@
+import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import t from 'tap';
 import { createEnvironment } from '../../src/control/environments.ts';
@@ -80,7 +81,7 @@ async function run(world: World, history: readonly Operation[]): Promise<number>
   return lines.length;
 }
 
-/** What is left to be claimed at the end is claimed, one after the other, until nothing is. */
+/** What is left to be claimed at the end is claimed, one after the other, until nothing is; what is not to be run again is swept. */
 function* andTheRest(world: World, history: readonly Operation[]): Generator<Operation> {
   yield* history;
   for (const kind of lane.KINDS) {
@@ -88,4 +89,6 @@ function* andTheRest(world: World, history: readonly Operation[]): Generator<Ope
       yield { verb: 'claim', kind, workerId: 'the last', ttlSeconds: 300 };
     }
   }
+  if (world.items.some(lane.hasExpired)) yield { verb: 'sweep' };
+  assert(!world.items.some(lane.hasExpired), 'no dead claimant has anything');
 }
