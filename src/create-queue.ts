@@ -8,6 +8,7 @@ import { createListeners } from './dispatch/listeners.ts';
 import { createNotifier } from './dispatch/notifier.ts';
 import { createRefusals } from './dispatch/refusals.ts';
 import { createSightings } from './dispatch/sightings.ts';
+import { comeDue } from './process/come-due.ts';
 import { createProcessLane } from './process/lane.ts';
 import { reap } from './process/reap.ts';
 import { ack } from './queue/ack.ts';
@@ -120,6 +121,11 @@ export function createQueue({
       const reaped = await reap(database, settings);
       reaped.topics.forEach(wake);
       more = reaped.more;
+    }
+    for (let more = true; more; ) {
+      const due = await comeDue(database);
+      due.topics.forEach(wake);
+      more = due.more;
     }
   };
 

@@ -51,7 +51,7 @@ export type Taken = {
 
 /**
  * The next item of a kind: the first by priority, then by age, of what is queued and due and of what a dead claimant left
- * behind (design §1). `tool_exec` in self_hosted environments is left to polls, but where the environment has a
+ * behind (design §1). What waited for an instant takes its place in line by the sweep; until then the few that have been due for longest do. `tool_exec` in self_hosted environments is left to polls, but where the environment has a
  * `fallback_after_ms`: what has been queued for that long since it was created, with no live reservation, changes lane for good, under a new id if
  * it was ever handed out. Nobody waits for a locked row: where all that was read is locked or changed, it is looked for what stands
  * behind. Lapsed items that were asked to end, or were taken over as often as they may be, are stopped in passing; what follows them is

@@ -87,6 +87,7 @@ export const CELLS = [
     `fail, ${state}: cancelled`,
   ]),
   'complete, active: lost to the request to cancel',
+  'sweep, queued: takes its place in line',
   'come due, queued: a retry',
   'come due, queued: a start',
   'update, active: merged',

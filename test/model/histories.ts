@@ -46,7 +46,7 @@ const ENDS: readonly (readonly End[])[] = [
   ],
   ...[['forced stop'], ['forced stop'], ['cancel'], ['cancel'], ['cancel'], ['cancel all kinds']],
   ...[['paused poll', 'poll'], ['give back', 'sweep'], ['give back', 'poll'], ['give back unseen']],
-  ...[['paused poll'], ['cap of 1', 'poll'], ['cap of 1', 'sweep']],
+  ...[['paused poll'], ['paused poll'], ['cap of 1', 'poll'], ['cap of 1', 'sweep']],
   ['stop', 'stop', 'forced stop of the one before'],
   ['cap of 2', 'poll', 'give back unseen', 'cap of 1', 'sweep'],
 ] as End[][];

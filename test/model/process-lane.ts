@@ -18,6 +18,9 @@ export function isEligible(item: AnyItem, environment: Environment): boolean {
   return isFree(item) && item.isAged && environment.fallsBack && !environment.isPaused && !isSpent(item, environment);
 }
 
+/** Takes its place in line, by the sweep: that is told by its row alone. */
+export const hasComeDue = (item: AnyItem): boolean => item.state === 'queued' && item.nextAttempt === 'past';
+
 /** Its claimant has died, as far as anybody can tell. */
 export const hasExpired = (item: AnyItem): boolean =>
   item.lane === 'process' && item.state === 'active' && hasLapsed(item);

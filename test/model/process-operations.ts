@@ -70,7 +70,7 @@ export const processWork: fc.Arbitrary<Work> = fc
 
 const enqueue = fc.record({
   verb: verb('enqueue'),
-  slot: fc.oneof({ weight: 15, arbitrary: slot }, { weight: 1, arbitrary: fc.constant<Slot>('A/s1 outputs_harvest') }),
+  slot: fc.oneof({ weight: 7, arbitrary: slot }, { weight: 1, arbitrary: fc.constant<Slot>('A/s1 outputs_harvest') }),
   work: processWork,
   followUp: fc.boolean(),
   requestId: fc.constantFrom(undefined, undefined, 'r1', 'r2'),

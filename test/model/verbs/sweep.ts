@@ -1,6 +1,7 @@
 import * as model from '../model.ts';
 import { names } from '../naming.ts';
 import type { Step } from '../perform.ts';
+import * as lane from '../process-lane.ts';
 import * as wire from '../wire-lane.ts';
 import type { ModelItem, World } from '../world.ts';
 import { endDoomed } from './claim.ts';
@@ -42,6 +43,11 @@ export async function sweep(world: World): Promise<Step> {
   }
   const doomed = endDoomed(world, 'sweep', world.items, born);
   for (const item of [...doomed.ended, ...doomed.followedBy]) changed.add(item);
+  for (const item of world.items.filter(lane.hasComeDue)) {
+    world.met('sweep', item.state, 'takes its place in line');
+    item.nextAttempt = 'none';
+    changed.add(item);
+  }
   const results = { ended: doomed.ended, stopped: abandoned, queued: lapsed, 'set aside': spent, forgot: old };
   return {
     line: `sweep → ${Object.entries(results)
