@@ -14,7 +14,7 @@ import { LEASE_TTL_SECONDS, LEASE_TTL_SECONDS_MAX, STARTUP_LEASE_SECONDS } from 
 import { World } from './world.ts';
 
 /** `MODEL_HISTORIES=2000 MODEL_SEED=… npm test -- test/model/model.test.ts` runs more, or the same again. */
-const HISTORIES = Number(process.env.MODEL_HISTORIES ?? 150);
+const HISTORIES = Number(process.env.MODEL_HISTORIES ?? 250);
 const SEED = process.env.MODEL_SEED === undefined ? undefined : Number(process.env.MODEL_SEED);
 
 t.setTimeout(20_000 + HISTORIES * 1_000);

@@ -37,7 +37,7 @@ const TEST_MS_MAX = 60_000;
 /** Which test noticed which mutant last time: it is asked first. A hint only; every verdict is found anew. Written by a run. */
 const KILLERS = resolve(import.meta.dirname, 'killers.json');
 /** Always the same histories of the model: a verdict must not depend on luck. */
-const SAMPLE = { MODEL_SEED: '1', MODEL_HISTORIES: '40', TAP_BAIL: '1', TEST_ENGINES: 'postgres' };
+const SAMPLE = { MODEL_SEED: '1', MODEL_HISTORIES: '80', TAP_BAIL: '1', TEST_ENGINES: 'postgres' };
 
 type Mutant = Guard & { readonly file: string };
 type Outcome =
