@@ -40,7 +40,7 @@ export async function expired(
 ): Promise<readonly ExpiredLease[]> {
   const rows = await database.rows(sql<Omit<ExpiredLease, 'askedAtMs'>>`
     select w.seq::text as seq, w.id, w.environment_id as "environmentId", w.kind, w.worker_id as "workerId",
-      w.hand_out_count as "handOut", ${rfc3339(sql`w.lease_expires_at`)} as "expiresAt"
+      w.hand_out_count as "handOut", ${rfc3339(sql`w.lease_expires_at`)} as "expiresAt", w.lease_ttl_seconds as "ttlSeconds"
     from ${database.names.workItems} w
     where ${isLapsed} and w.kind = any(${[...kinds]}::text[])
     order by w.seq limit ${limit}`);

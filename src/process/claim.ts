@@ -154,7 +154,10 @@ async function take(
     from (select 1) one left join claimed c on true left join ${workInputs} i on i.item_seq = c.seq`);
   const [row] = found;
   return {
-    claimed: row === undefined || row.id === null ? null : toClaimed({ ...row, id: row.id }, settings, askedAtMs),
+    claimed:
+      row === undefined || row.id === null
+        ? null
+        : toClaimed({ ...row, id: row.id }, settings, { askedAtMs, ttlSeconds }),
     topics: topicsOf(row?.successors ?? null),
     passed: JSON.parse(row?.passed ?? '[]'),
   };
@@ -174,7 +177,11 @@ type Row = Omit<ItemRow, 'id'> & {
   readonly passed: string | null;
 };
 
-const toClaimed = (row: Row & { id: string }, { maxAttempts }: ClaimSettings, askedAtMs: number): Claimed =>
+const toClaimed = (
+  row: Row & { id: string },
+  { maxAttempts }: ClaimSettings,
+  asked: Pick<Lease, 'askedAtMs' | 'ttlSeconds'>,
+): Claimed =>
   Object.freeze({
     ...toWorkItem(row),
     lease: Object.freeze({
@@ -182,7 +189,7 @@ const toClaimed = (row: Row & { id: string }, { maxAttempts }: ClaimSettings, as
       workerId: row.workerId,
       handOut: row.handOut,
       expiresAt: row.expiresAt,
-      askedAtMs,
+      ...asked,
     }),
     input: row.input === null ? null : JSON.parse(row.input),
     attempt: row.attempt,

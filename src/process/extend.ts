@@ -23,7 +23,7 @@ export async function extend(database: Database, lease: Lease, ttlSeconds: numbe
     returning ${rfc3339(sql`w.lease_expires_at`)} as "expiresAt", (w.cancel_requested_at is not null)::text as "isCancelRequested"`);
   if (row === undefined) throw leaseLost(lease);
   return {
-    lease: Object.freeze({ ...lease, expiresAt: row.expiresAt, askedAtMs }),
+    lease: Object.freeze({ ...lease, expiresAt: row.expiresAt, askedAtMs, ttlSeconds }),
     isCancelRequested: row.isCancelRequested === 'true',
   };
 }

@@ -1,5 +1,6 @@
+import { QueueError } from '../queue/errors.ts';
 import type { Claimed } from './claim.ts';
-import { LeaseError } from './lease.ts';
+import { checkTtl, type Lease, LeaseError } from './lease.ts';
 import type { Renewal, WorkStore } from './store.ts';
 
 export type KeepLeaseOptions = {
@@ -31,7 +32,10 @@ export type Keeper<Item extends Claimed = Claimed> = {
   readonly item: Item;
   /** The work got on. */
   progress(): void;
-  /** Runs `use` while no renewal is under way, so that the proof is not replaced meanwhile. */
+  /**
+   * Runs `use` while no renewal is under way, so that the proof is not replaced meanwhile. Rejects with what the work was given up for,
+   * once it was: whoever takes over is not to wait for it.
+   */
   pin<Result>(use: (item: Item) => Promise<Result>): Promise<Result>;
   /**
    * Ends the keeping; waits for a renewal that is under way. The proof is stable from then on. Answers the first failure of a
@@ -48,27 +52,41 @@ const REAL: Timing = {
   },
 };
 
+const lengthOf = ({ ttlSeconds }: Lease): number => ttlSeconds * 1_000;
+
+/** Refuses: invalid_request. */
+export function checkStall(stallSeconds: unknown): void {
+  if (typeof stallSeconds !== 'number' || Number.isNaN(stallSeconds)) {
+    throw new QueueError('invalid_request', 'stallSeconds must be a number');
+  }
+}
+
 /**
  * Keeps a claimed item's lease alive while its work runs: renews at the shorter of a third of the TTL and the stall budget. Local time
  * only shortens trust (design §6): it ends a TTL after the last successful renewal was asked for, whatever is on its way then. A renewal
  * that nobody answered is tried again at the next tick. Work that has stalled is given up: no more renewals, the lease is left to lapse, so that another takes over.
+ * Refuses: invalid_request.
  */
 export function keepLease<Item extends Claimed>(
   item: Item,
   { store, ttlSeconds, stallSeconds = 0, timing = REAL }: KeepLeaseOptions,
 ): Keeper<Item> {
-  const ttlMs = ttlSeconds * 1_000;
+  checkTtl(ttlSeconds);
+  checkStall(stallSeconds);
   const stallMs = stallSeconds > 0 ? stallSeconds * 1_000 : Number.POSITIVE_INFINITY;
-  const tickMs = Math.min(ttlMs / 3, stallMs);
+  const tickMs = Math.min((ttlSeconds * 1_000) / 3, stallMs);
   const controller = new AbortController();
 
   let current = item;
-  let trustedUntil = Math.min(item.lease.askedAtMs, timing.now()) + ttlMs;
+  // The first lease may be of another length, and of some age.
+  const heldSince = Math.min(item.lease.askedAtMs, timing.now());
+  let trustedUntil = heldSince + lengthOf(item.lease);
+  let tickAt = heldSince + Math.min(lengthOf(item.lease) / 3, tickMs);
   let progressAt = timing.now();
-  let tickAt = timing.now() + tickMs;
   let renewal: Promise<void> | undefined;
   let pins = 0;
   let over = false;
+  let gaveUp: LeaseError | undefined;
   let failure: unknown;
   let stopTimer = () => {};
   let tellGivenUp: (error: LeaseError) => void = () => {};
@@ -78,6 +96,7 @@ export function keepLease<Item extends Claimed>(
 
   const giveUp = (error: LeaseError) => {
     over = true;
+    gaveUp = error;
     stopTimer();
     controller.abort(error);
     tellGivenUp(error);
@@ -96,7 +115,7 @@ export function keepLease<Item extends Claimed>(
   const turn = () => {
     const now = timing.now();
     if (now >= trustedUntil) {
-      const error = new LeaseError('lease_lost', `the lease was not renewed within ${ttlSeconds} s`, {
+      const error = new LeaseError('lease_lost', 'no renewal came in time: the lease can no longer be trusted', {
         cause: failure,
       });
       failure ??= error;
@@ -130,7 +149,7 @@ export function keepLease<Item extends Claimed>(
   const take = (outcome: Renewal) => {
     if (outcome.outcome === 'renewed') {
       current = Object.freeze({ ...current, lease: outcome.lease });
-      trustedUntil = Math.max(trustedUntil, outcome.lease.askedAtMs + ttlMs);
+      trustedUntil = Math.max(trustedUntil, outcome.lease.askedAtMs + lengthOf(outcome.lease));
       if (outcome.isCancelRequested && !over)
         controller.abort(new LeaseError('cancelled', 'the item was asked to end'));
       return;
@@ -153,6 +172,7 @@ export function keepLease<Item extends Claimed>(
       pins++;
       try {
         while (renewal !== undefined) await renewal;
+        if (gaveUp !== undefined) throw gaveUp;
         return await use(current);
       } finally {
         pins--;

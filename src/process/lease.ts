@@ -19,6 +19,8 @@ export type Lease = {
    * and its length. In another process it means nothing.
    */
   readonly askedAtMs: number;
+  /** What was asked for: it lasts so long at least. */
+  readonly ttlSeconds: number;
 };
 
 export type LeaseErrorCode = 'lease_lost' | 'work_stalled' | 'cancelled';
