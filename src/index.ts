@@ -40,18 +40,10 @@ export { migrate, schemaStatus } from './db/migrate.ts';
 export type { Candidate, ExpiredLease } from './process/candidates.ts';
 export type { Claimed } from './process/claim.ts';
 export type { Extended } from './process/extend.ts';
+export type { Handler, HandlerContext, Logger, OnReclaimed, Settlement, Verdict } from './process/handler.ts';
 export { type Keeper, type KeepLeaseOptions, keepLease, type Timing } from './process/keep-lease.ts';
 export { type Lease, LeaseError, type LeaseErrorCode } from './process/lease.ts';
-export {
-  createRunner,
-  type Handler,
-  type HandlerContext,
-  type Logger,
-  type Runner,
-  type RunnerOptions,
-  type Settlement,
-  type Verdict,
-} from './process/runner.ts';
+export { createRunner, type Runner, type RunnerOptions } from './process/runner.ts';
 export type { ClaimOptions, Renewal, Settled, WorkStore } from './process/store.ts';
 export { cancelSession } from './queue/cancel-session.ts';
 export { STOP_REASONS, type StopReason, type WorkDetails } from './queue/details.ts';

@@ -27,7 +27,10 @@ export type Claimed = WorkItem & {
   /** From 1: one more than the failures so far. */
   readonly attempt: number;
   readonly maxAttempts: number;
-  /** Whoever had it before died, or let its lease lapse, in either lane: part of the work may be done. */
+  /**
+   * Somebody who had it died, or let its lease lapse, in either lane: part of the work may be done. What was taken over in this lane stays
+   * so when it is given back or fails after that.
+   */
   readonly isReclaimed: boolean;
 };
 
@@ -144,7 +147,7 @@ async function take(
         lapsed_acknowledged_at = null, lapsed_started_at = null, lapsed_heartbeat = null
       from taken t where w.seq = t.seq
       returning ${itemSource('w')}, w.worker_id, w.hand_out_count, w.lease_expires_at, w.attempt, w.max_attempts,
-        t.state = 'active' or (t.lane = 'wire' and t.handed_out_at is not null) as is_reclaimed
+        w.hand_over_count > 0 or (t.lane = 'wire' and t.handed_out_at is not null) as is_reclaimed
     )${lapsed === undefined ? sql`` : sql`, ${endDoomed(names, settings, lapsed)}`}
     select ${itemAnswer('c')}, c.worker_id as "workerId", c.hand_out_count as "handOut",
       ${rfc3339(sql`c.lease_expires_at`)} as "expiresAt", c.attempt, c.max_attempts as "maxAttempts",

@@ -1,22 +1,35 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Claimed } from './claim.ts';
+import {
+  type Handler,
+  type HandlerContext,
+  type Logger,
+  type OnReclaimed,
+  type Settlement,
+  VERDICTS,
+} from './handler.ts';
 import { type Keeper, keepLease } from './keep-lease.ts';
 import { LeaseError } from './lease.ts';
-import type { Handler, HandlerContext, RunnerOptions, Settlement } from './runner.ts';
 import type { WorkStore } from './store.ts';
 
-export type ItemOptions<Transaction> = Required<
-  Pick<RunnerOptions<Transaction>, 'onReclaimed' | 'ttlSeconds' | 'fetch' | 'logger'>
-> & {
+export type ItemOptions<Transaction> = {
   readonly store: WorkStore<Transaction>;
   readonly handler: Handler<Transaction> | undefined;
-  readonly stallSeconds: number | undefined;
+  readonly onReclaimed: OnReclaimed<Transaction>;
+  readonly ttlSeconds: number;
+  readonly stallSeconds: number;
+  readonly fetch: typeof fetch;
+  readonly logger: Logger;
   /** Aborts when what runs still is to be given back. */
   readonly released: AbortSignal;
+  /** The item failed, and is due again in so long. */
+  readonly retryIn: (milliseconds: number) => void;
 };
 
-/** A settlement that the store did not answer is tried again after half to all of this, while the lease lives. */
-const RETRY_MS = 1_000;
+/** A settlement that the store did not answer is tried again after this, and up to as long again, while the lease lives. */
+const RETRY_MS = 500;
+/** A settlement that is under way when the grace is over is waited for this long: it mostly is about to end. */
+const SETTLING_MS_MAX = 1_000;
 
 /** How the work of an item came out. `left`: another one has it, or will. */
 type Outcome<Transaction> =
@@ -40,8 +53,10 @@ async function outcomeOf<Transaction>(
   keeper: Keeper,
   { store, handler, onReclaimed, fetch, logger, released }: ItemOptions<Transaction>,
 ): Promise<Outcome<Transaction>> {
+  // Not AbortSignal.any: what it makes of a signal that lives as long as the runner is kept as long.
+  const stop = new AbortController();
   const context: HandlerContext<Transaction> = {
-    signal: AbortSignal.any([keeper.signal, released]),
+    signal: stop.signal,
     progress: keeper.progress,
     tx: (run) =>
       keeper.pin(({ lease }) =>
@@ -57,17 +72,26 @@ async function outcomeOf<Transaction>(
   const work = async (): Promise<Outcome<Transaction>> => {
     const { item } = keeper;
     const verdict = item.isReclaimed ? await onReclaimed(item, context) : 'run';
+    // To run what may be done is not what an answer that nobody understands stands for.
+    if (!VERDICTS.includes(verdict)) throw new TypeError(`onReclaimed must answer one of ${VERDICTS.join(', ')}`);
     if (verdict === 'done') return { kind: 'done', settlement: undefined };
     if (verdict === 'fail') return { kind: 'failed', error: 'given up after its claimant died', isFinal: true };
-    const settlement = await handler?.(item, context);
-    return { kind: 'done', settlement: settlement ?? undefined };
+    const settlement = (await handler?.(item, context)) ?? undefined;
+    if (settlement !== undefined && typeof settlement !== 'function') {
+      throw new TypeError('a handler must answer its settlement, a function, or nothing');
+    }
+    return { kind: 'done', settlement };
   };
   const ended = new AbortController();
   const given = new Promise<Outcome<Transaction>>((resolve) => {
     void keeper.givenUp.then(() => resolve({ kind: 'left' }));
-    const release = () => resolve({ kind: 'released' });
-    if (released.aborted) release();
+    const release = () => {
+      stop.abort(released.reason);
+      resolve({ kind: 'released' });
+    };
     released.addEventListener('abort', release, { signal: ended.signal });
+    keeper.signal.addEventListener('abort', () => stop.abort(keeper.signal.reason), { signal: ended.signal });
+    if (released.aborted) release();
   });
   try {
     return await Promise.race([
@@ -84,13 +108,16 @@ async function settle<Transaction>(
   outcome: Outcome<Transaction>,
   options: ItemOptions<Transaction>,
 ): Promise<void> {
-  const { logger, ttlSeconds, released } = options;
-  const { lease } = item;
-  const leaseEndsAtMs = lease.askedAtMs + ttlSeconds * 1_000;
+  const { logger, released } = options;
+  const leaseEndsAtMs = item.lease.askedAtMs + item.lease.ttlSeconds * 1_000;
   const about = { work: item.id, kind: item.kind };
   for (;;) {
     try {
-      return await settleOnce(item, outcome, options);
+      const settled = settleOnce(item, outcome, options);
+      if (outcome.kind !== 'done') return await settled;
+      if (await isInTime(settled, leaseEndsAtMs, released)) return;
+      // It holds the item: either it commits yet, or it is rolled back and another takes over.
+      return logger.warn(about, 'the settlement of an item took too long: it is not waited for');
     } catch (error) {
       if (error instanceof LeaseError && error.code === 'lease_lost') {
         return logger.warn({ ...about, err: error }, 'the lease was lost before the item was settled');
@@ -106,15 +133,34 @@ async function settle<Transaction>(
           'the item could not be settled in time: its lease is left to lapse',
         );
       }
-      await sleep(RETRY_MS * (0.5 + Math.random() / 2));
+      await sleep(RETRY_MS * (1 + Math.random()), undefined, { signal: released }).catch(() => {});
     }
+  }
+}
+
+/** Whether it ended before the lease, and not too long after the release. Rejects as it does. */
+async function isInTime(settled: Promise<void>, leaseEndsAtMs: number, released: AbortSignal): Promise<boolean> {
+  const { promise: late, resolve } = Promise.withResolvers<false>();
+  const ended = new AbortController();
+  let timer = setTimeout(resolve, Math.max(0, leaseEndsAtMs - performance.now()), false);
+  const hurry = () => {
+    clearTimeout(timer);
+    timer = setTimeout(resolve, Math.min(SETTLING_MS_MAX, Math.max(0, leaseEndsAtMs - performance.now())), false);
+  };
+  released.addEventListener('abort', hurry, { signal: ended.signal });
+  if (released.aborted) hurry();
+  try {
+    return await Promise.race([settled.then(() => true), late]);
+  } finally {
+    ended.abort();
+    clearTimeout(timer);
   }
 }
 
 async function settleOnce<Transaction>(
   { lease, id, kind }: Claimed,
   outcome: Outcome<Transaction>,
-  { store, logger }: ItemOptions<Transaction>,
+  { store, logger, retryIn }: ItemOptions<Transaction>,
 ): Promise<void> {
   switch (outcome.kind) {
     case 'left':
@@ -124,7 +170,8 @@ async function settleOnce<Transaction>(
       return;
     case 'failed': {
       logger.warn({ work: id, kind, err: outcome.error }, 'the work of an item failed');
-      await store.fail(lease, outcome.error, { isFinal: outcome.isFinal });
+      const { retryInMs } = await store.fail(lease, outcome.error, { isFinal: outcome.isFinal });
+      if (retryInMs !== null) retryIn(retryInMs);
       return;
     }
     case 'done': {

@@ -15,6 +15,8 @@ export type Settled = {
   readonly reason: 'worker' | 'cancelled' | 'failed' | null;
   /** The instant before which it is not claimed again. */
   readonly nextAttemptAt: string | null;
+  /** The same as a time from now, by the database's clock: for a timer. */
+  readonly retryInMs: number | null;
   /** Whom the item, queued again, or its successor is for. In a caller's transaction they are told by its commit. */
   readonly topics: readonly string[];
 };
@@ -109,16 +111,20 @@ async function settle(
       union all select c.lane, c.kind, c.environment_id from changed c where c.state = 'queued'
     )
     select w.state, w.stop_reason as reason, ${rfc3339(sql`w.next_attempt_at`)} as "nextAttemptAt",
+      ceil(extract(epoch from w.next_attempt_at - clock_timestamp()) * 1000)::bigint::text as "retryInMs",
       (select json_agg(f)::text from free f) as free,
       ${isTransaction ? tellOf(channel, 'free') : sql`null`} as told
     from current c left join changed w on w.seq = c.seq`);
   if (row === undefined) throw leaseLost(lease);
   const { state, reason: because, nextAttemptAt, free } = row;
-  return state === null ? 'refused' : { state, reason: because, nextAttemptAt, topics: topicsOf(free) };
+  if (state === null) return 'refused';
+  const retryInMs = row.retryInMs === null ? null : Math.max(0, Number(row.retryInMs));
+  return { state, reason: because, nextAttemptAt, retryInMs, topics: topicsOf(free) };
 }
 
-type Row = Omit<Settled, 'state' | 'topics'> & {
+type Row = Omit<Settled, 'state' | 'topics' | 'retryInMs'> & {
   readonly state: Settled['state'] | null;
+  readonly retryInMs: string | null;
   readonly free: string | null;
 };
 

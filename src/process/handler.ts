@@ -1,0 +1,46 @@
+import type { CallerTransaction } from '../db/connect.ts';
+import type { Enqueued, EnqueueRequest } from '../queue/enqueue.ts';
+import type { Claimed } from './claim.ts';
+
+/** What a handler may write in the settlement's transaction: it commits exactly when the item is done. */
+export type Settlement<Transaction = CallerTransaction> = (transaction: Transaction) => Promise<void> | void;
+
+/** All that a handler needs is handed in, so that the same one runs in any host. */
+export type HandlerContext<Transaction = CallerTransaction> = {
+  /**
+   * Aborts when the work is to end, with a LeaseError (`lease_lost`, `work_stalled`, `cancelled`) or, when the runner shuts down and its
+   * grace is over, an AbortError. But for `cancelled` nobody waits for the work from then on.
+   */
+  readonly signal: AbortSignal;
+  /** The work got on: without it for `stallSeconds` the work is given up. */
+  progress(): void;
+  /**
+   * Runs in a transaction in which the proof is good until the commit; meanwhile the lease is not renewed. Throws LeaseError lease_lost;
+   * work_stalled when the work was given up for that.
+   */
+  tx<Result>(run: (transaction: Transaction) => Promise<Result>): Promise<Result>;
+  enqueue(request: EnqueueRequest, transaction?: Transaction): Promise<Enqueued>;
+  readonly fetch: typeof fetch;
+  readonly logger: Logger;
+};
+
+export type Logger = Record<'info' | 'warn' | 'error', (details: object, message: string) => void>;
+
+/**
+ * Does the work of one item. What it answers is the settlement, when that writes something: the item is completed in the same
+ * transaction. A throw, also the settlement's, is a failed attempt. A settlement is not waited for past the end of the item's lease.
+ */
+export type Handler<Transaction = CallerTransaction> = (
+  item: Claimed,
+  context: HandlerContext<Transaction>,
+  // biome-ignore lint/suspicious/noConfusingVoidType: a handler that answers nothing is one, too
+) => Promise<Settlement<Transaction> | void>;
+
+export const VERDICTS = ['run', 'done', 'fail'] as const;
+/** What is to become of an item whose claimant died. `done`: its result is sealed, complete it. `fail`: set it aside. */
+export type Verdict = (typeof VERDICTS)[number];
+
+export type OnReclaimed<Transaction = CallerTransaction> = (
+  item: Claimed,
+  context: HandlerContext<Transaction>,
+) => Promise<Verdict> | Verdict;

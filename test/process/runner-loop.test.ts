@@ -1,0 +1,162 @@
+import t from 'tap';
+import { createQueue, createRunner, type RunnerOptions } from '../../src/index.ts';
+import { turn, watchPromise } from '../support/gates.ts';
+import { testDatabase, until } from '../support/harness.ts';
+import { claimed, fakeStore, NEVER, processLane, startRunner } from '../support/runners.ts';
+
+const gate = <Value = void>() => Promise.withResolvers<Value>();
+
+t.test('an enqueue wakes a runner of the same queue, and one of another queue that listens', async (t) => {
+  const { database, environmentId, enqueue, untilStopped } = await processLane(t);
+  const other = await testDatabase(t, 'postgres', { schema: database.schema });
+  const listening = createQueue({ database: other });
+  t.teardown(() => listening.close());
+  listening.start();
+  await until('it to listen', () => listening.isListening());
+  let looks = 0;
+  const store = {
+    ...listening,
+    claim: (...given: Parameters<typeof listening.claim>) => {
+      looks++;
+      return listening.claim(...given);
+    },
+  };
+  startRunner(t, { store, handlers: { model_turn: async () => {} }, ...NEVER });
+  await until('it to find nothing', () => looks > 0);
+  for (let n = 0; n < 3; n++) await untilStopped(await enqueue(`elsewhere ${n}`));
+  const { item } = await listening.enqueue({
+    environmentId,
+    sessionId: 'here',
+    kind: 'model_turn',
+  });
+  await untilStopped(item.id);
+  const idle = looks;
+  await enqueue('other kind', 'web_exec');
+  for (let n = 0; n < 5; n++) await turn();
+  t.equal(looks, idle, 'another kind wakes nobody');
+});
+
+t.test('what is put in during a look is looked for after it', async (t) => {
+  const { queue, enqueue, untilStopped } = await processLane(t);
+  const { promise: looked, resolve: look } = gate();
+  const { promise: held, resolve: letGo } = gate();
+  const store = {
+    ...queue,
+    async claim(...given: Parameters<typeof queue.claim>) {
+      const item = await queue.claim(...given);
+      look();
+      await held;
+      return item;
+    },
+  };
+  startRunner(t, { store, handlers: { model_turn: async () => {} }, ...NEVER });
+  await looked;
+  const id = await enqueue('session');
+  letGo();
+  await untilStopped(id);
+});
+
+t.test('without a wake-up the backstop finds it', async (t) => {
+  const { queue, enqueue, untilStopped } = await processLane(t);
+  const store = { ...queue, onWork: () => () => {} };
+  startRunner(t, { store, handlers: { model_turn: async () => {} }, ...NEVER, backstopMs: 10 });
+  await untilStopped(await enqueue('session'));
+});
+
+t.test(
+  'a store that is away is asked at most twice a second, with jitter, and work goes on when it is back',
+  async (t) => {
+    const asked: number[] = [];
+    let isAway = true;
+    const away = async () => {
+      asked.push(performance.now());
+      if (isAway) throw new Error('away');
+      return null;
+    };
+    const store = fakeStore({ claim: away, expired: async () => (await away()) ?? [] });
+    const { logged } = startRunner(t, {
+      store,
+      handlers: { model_turn: async () => {}, web_exec: async () => {} },
+      sweepIntervalMs: 10,
+      backstopMs: 10,
+    });
+    await until('five tries', () => asked.length >= 5);
+    const gaps = asked.slice(1).map((at, n) => at - (asked[n] ?? 0));
+    t.ok(
+      gaps.every((gap) => gap >= 498 && gap < 1_500),
+      `${gaps}`,
+    );
+    t.ok(new Set(gaps.map((gap) => Math.round(gap / 5))).size > 1, 'not in step');
+    t.match(logged[0], { message: 'looking for work failed', details: { err: { message: 'away' } } });
+    isAway = false;
+    const before = asked.length;
+    await until('all of it again', () => asked.length > before + 5);
+  },
+);
+
+t.test('a settlement that the store does not answer is tried again, while the lease lives', async (t) => {
+  const unavailable = Object.assign(new Error('away'), { code: 'unavailable' });
+  const item = claimed(1);
+  const items = [item];
+  let tries = 0;
+  const store = fakeStore({
+    claim: async () => items.shift() ?? null,
+    async complete() {
+      if (++tries < 3) throw unavailable;
+      return { state: 'stopped', reason: 'worker', nextAttemptAt: null, retryInMs: null };
+    },
+  });
+  const { stop, ended, logged } = startRunner(t, { store, handlers: { model_turn: async () => {} }, graceSeconds: 10 });
+  await until('the first try', () => tries > 0);
+  stop();
+  await ended;
+  t.equal(tries, 3);
+  t.strictSame(logged, []);
+});
+
+t.test('wrong options are refused by name', async (t) => {
+  const good = { store: fakeStore(), handlers: { model_turn: async () => {} } };
+  const cells: [field: string, wrong: unknown[]][] = [
+    ['concurrency', [0, -1, 1.5, 1_001, Number.NaN, '4']],
+    ['ttlSeconds', [0, 86_401, 1.5, '60']],
+    ['stallSeconds', [Number.NaN, '10', null]],
+    ['sweepIntervalMs', [0, 9, 3_600_001, Number.NaN]],
+    ['backstopMs', [0, 9, 3_600_001, Number.NaN]],
+    ['graceSeconds', [-1, 86_401, 0.5]],
+    ['workerId', ['', 'x'.repeat(257), 7]],
+    ['onReclaimed', ['run', null]],
+    ['handlers', [undefined, null, {}, { model_turn: undefined }, { toString() {} }, { modelTurn: async () => {} }]],
+  ];
+  for (const [field, wrong] of cells) {
+    for (const value of wrong) {
+      t.throws(
+        () => createRunner({ ...good, [field]: value } as RunnerOptions),
+        { code: 'invalid_request', message: new RegExp(`^${field} must `) },
+        `${field}: ${value}`,
+      );
+    }
+  }
+  for (const value of [null, 'x', {}]) {
+    t.throws(() => createRunner({ ...good, handlers: { model_turn: value } } as unknown as RunnerOptions), {
+      code: 'invalid_request',
+      message: 'handlers.model_turn must be a function',
+    });
+  }
+  t.doesNotThrow(() => createRunner({ ...good, stallSeconds: -1, graceSeconds: 0, workerId: undefined }));
+});
+
+t.test('a run whose signal has aborted already claims nothing and ends', async (t) => {
+  const runner = createRunner({
+    store: fakeStore({ claim: async () => t.fail('claimed') as never }),
+    handlers: { model_turn: async () => {} },
+  });
+  await runner.run(AbortSignal.abort());
+  const idle = createRunner({ store: fakeStore(), handlers: { model_turn: async () => {} } });
+  const stopping = new AbortController();
+  const run = watchPromise(idle.run(stopping.signal));
+  await turn();
+  t.notOk(run.settled);
+  stopping.abort();
+  await turn();
+  t.ok(run.settled);
+});
