@@ -162,6 +162,7 @@ t.test('a lease that is lost in between: nothing is written, and the settlement 
   let settled = 0;
   const { logged } = startRunner(t, {
     store: queue,
+    concurrency: 1, // or it takes over itself what has lapsed
     handlers: {
       async model_turn(item) {
         begin();
