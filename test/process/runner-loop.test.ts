@@ -30,10 +30,19 @@ t.test('an enqueue wakes a runner of the same queue, and one of another queue th
     kind: 'model_turn',
   });
   await untilStopped(item.id);
-  const idle = looks;
-  await enqueue('other kind', 'web_exec');
-  for (let n = 0; n < 5; n++) await turn();
-  t.equal(looks, idle, 'another kind wakes nobody');
+});
+
+t.test('work of another kind wakes nobody', async (t) => {
+  const { queue, enqueue } = await processLane(t);
+  const woken: string[] = [];
+  const stop = queue.onWork(['model_turn', 'mcp_exec'], () => woken.push('woken'));
+  await enqueue('session', 'web_exec');
+  t.strictSame(woken, []);
+  await enqueue('session', 'mcp_exec');
+  t.strictSame(woken, ['woken']);
+  stop();
+  await enqueue('session', 'model_turn');
+  t.strictSame(woken, ['woken']);
 });
 
 t.test('what is put in during a look is looked for after it', async (t) => {
