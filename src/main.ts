@@ -1,6 +1,8 @@
 import { once } from 'node:events';
 import { type Logger, pino } from 'pino';
 import pretty from 'pino-pretty';
+import { type Command, parseCommand, type RunnerCommand, USAGE, UsageError } from './cli/command.ts';
+import { runRunner } from './cli/run-runner.ts';
 import { type Config, ConfigError, readConfig } from './config.ts';
 import { createCallers } from './control/credentials.ts';
 import { hasApiKey } from './control/keys.ts';
@@ -71,10 +73,7 @@ async function serve(config: Config, log: Logger): Promise<void> {
     queue.stopWaiting();
     const graceMs = config.shutdownGraceSeconds * 1_000;
     const grace = setTimeout(() => app.server.closeAllConnections(), graceMs);
-    const deadline = setTimeout(() => {
-      log.error('not everything could be closed in time, leaving');
-      process.exit(1);
-    }, graceMs + CLOSING_MS_MAX);
+    const deadline = setTimeout(leave, graceMs + CLOSING_MS_MAX, log);
     closers.unshift(() => clearTimeout(deadline));
     await app.close();
     clearTimeout(grace);
@@ -84,26 +83,57 @@ async function serve(config: Config, log: Logger): Promise<void> {
   log.info('stopped');
 }
 
+/** Runs handlers until a signal; a second one does not wait. */
+async function runHandlers(command: RunnerCommand, config: Config, log: Logger): Promise<void> {
+  const stopping = new AbortController();
+  const graceMs = (command.graceSeconds ?? config.shutdownGraceSeconds) * 1_000;
+  let deadline: NodeJS.Timeout | undefined;
+  const onSignal = (name: 'SIGTERM' | 'SIGINT') => {
+    if (stopping.signal.aborted) process.exit(name === 'SIGINT' ? 130 : 143);
+    log.info({ signal: name }, 'shutting down');
+    stopping.abort();
+    deadline = setTimeout(leave, graceMs + CLOSING_MS_MAX, log);
+  };
+  for (const name of ['SIGTERM', 'SIGINT'] as const) process.on(name, onSignal);
+  await runRunner(command, config, log, stopping.signal);
+  clearTimeout(deadline);
+  log.info('stopped');
+}
+
+function leave(log: Logger): never {
+  log.error('not everything could be closed in time, leaving');
+  process.exit(1);
+}
+
 function main(): Promise<void> | undefined {
+  let command: Command;
   let config: Config;
   try {
+    command = parseCommand(process.argv.slice(2));
+    if (command.name === 'help') return void process.stdout.write(USAGE);
     config = readConfig(process.env);
   } catch (error) {
-    if (!(error instanceof ConfigError)) throw error;
-    for (const problem of error.problems) process.stderr.write(`leasehold: ${problem}\n`);
-    process.exitCode = 1;
-    return undefined;
+    return tellProblems(error);
   }
   const log = pino(
     { level: config.logLevel, base: null },
     process.stdout.isTTY ? pretty({ sync: true }) : pino.destination({ sync: true }),
   );
-  return serve(config, log)
+  return (command.name === 'serve' ? serve(config, log) : runHandlers(command, config, log))
     .catch((error: unknown) => {
+      if (error instanceof UsageError) return tellProblems(error);
       log.fatal({ err: error }, `could not run: ${reasonOf(error)}`);
       process.exitCode = 1;
     })
     .finally(() => process.exit()); // all is closed, but for a collector that does not answer: its socket is not waited for
+}
+
+/** Each in a line, with exit 2 where the arguments are wrong and 1 where the environment is. */
+function tellProblems(error: unknown): undefined {
+  if (!(error instanceof ConfigError || error instanceof UsageError)) throw error;
+  for (const problem of error.problems) process.stderr.write(`leasehold: ${problem}\n`);
+  if (error instanceof UsageError) process.stderr.write('leasehold --help tells how it is called\n');
+  process.exitCode = error instanceof UsageError ? 2 : 1;
 }
 
 /** What an operator can act on: the innermost cause, and the variable that it is about. */

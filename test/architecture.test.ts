@@ -32,7 +32,12 @@ const RULES: { in: RegExp; never?: RegExp; typesOnly?: RegExp }[] = [
   { in: /^src\/control\//, never: /^(fastify|@fastify\/|typebox|src\/(http\/|wire\/|dispatch\/(?!notes\.ts)))/ },
   { in: /^src\/client\//, never: /^(?!src\/(client|wire)\/|typebox$)/, typesOnly: /^(src\/wire\/|typebox$)/ },
   { in: /^src\/telemetry\/(?!export\.ts)/, never: /^@opentelemetry\/(?!api$)/ },
-  { in: /^src\/(?!main\.ts)/, never: /^(src\/main\.ts|(node:)?process)$/ },
+  { in: /^src\/(?!main\.ts|cli\/leasehold\.ts)/, never: /^(src\/main\.ts|(node:)?process)$/ },
+  {
+    in: /^src\/process\//,
+    never: /^(fastify|@fastify\/|typebox|@opentelemetry\/|src\/(http|wire|control|dispatch|cli)\/)/,
+  },
+  { in: /^src\/cli\/(?!leasehold\.ts)/, never: /^(fastify|@fastify\/|typebox|src\/(http|wire)\/)/ },
 ];
 
 t.test('imports point down', async (t) => {

@@ -6,10 +6,9 @@ import { checkStall } from './keep-lease.ts';
 import { checkTtl } from './lease.ts';
 import type { RunnerOptions } from './runner.ts';
 
-const CONCURRENCY_MAX = 1_000;
+/** The grace: a timer takes no more than 24 days. */
+export const RUNNER_LIMITS = { concurrency: 1_000, graceSeconds: 86_400 } as const;
 const INTERVAL_MS = { min: 10, max: 3_600_000 };
-/** A timer takes no more than 24 days. */
-const GRACE_SECONDS_MAX = 86_400;
 
 const SILENT: Logger = { info() {}, warn() {}, error() {} };
 
@@ -19,12 +18,12 @@ export function checkRunner<Transaction>(options: RunnerOptions<Transaction>) {
   const { concurrency = 4, ttlSeconds = 60, stallSeconds = 0, graceSeconds = 10 } = options;
   const { sweepIntervalMs = 1_000, backstopMs = 5_000, fetch = globalThis.fetch, logger = SILENT } = options;
   const kinds = checkHandlers(handlers);
-  checkInteger('concurrency', concurrency, 1, CONCURRENCY_MAX);
+  checkInteger('concurrency', concurrency, 1, RUNNER_LIMITS.concurrency);
   checkTtl(ttlSeconds);
   checkStall(stallSeconds);
   checkInteger('sweepIntervalMs', sweepIntervalMs, INTERVAL_MS.min, INTERVAL_MS.max);
   checkInteger('backstopMs', backstopMs, INTERVAL_MS.min, INTERVAL_MS.max);
-  checkInteger('graceSeconds', graceSeconds, 0, GRACE_SECONDS_MAX);
+  checkInteger('graceSeconds', graceSeconds, 0, RUNNER_LIMITS.graceSeconds);
   if (workerId !== undefined) checkText('workerId', workerId, LIMITS.workerIdCharacters);
   checkFunction('onReclaimed', onReclaimed);
   return {

@@ -8,6 +8,7 @@ import type { Test } from 'tap';
 import { databaseUrl, until } from './harness.ts';
 
 const MAIN = join(import.meta.dirname, '..', '..', 'src', 'main.ts');
+const LEASEHOLD = join(import.meta.dirname, '..', '..', 'src', 'cli', 'leasehold.ts');
 /** A first start on PGlite takes seconds where the machine is busy. */
 const START_MS_MAX = 60_000;
 export const EXIT_MS_MAX = 20_000;
@@ -27,9 +28,15 @@ export type Process = {
 export type Listening = Process & { readonly url: string };
 
 /** `node src/main.ts` with these variables and no others of ours. Killed at the end of the test if need be. */
-export function runMain(t: Test, variables: Record<string, string>): Process {
+export const runMain = (t: Test, variables: Record<string, string>): Process => runNode(t, [MAIN], variables);
+
+/** The command `leasehold`, likewise. */
+export const runLeasehold = (t: Test, args: readonly string[], variables: Record<string, string>): Process =>
+  runNode(t, [LEASEHOLD, ...args], variables);
+
+function runNode(t: Test, args: readonly string[], variables: Record<string, string>): Process {
   const env = { PATH: process.env.PATH, PORT: '0', ...variables };
-  const child = spawn(process.execPath, [MAIN], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
   let output = '';
   let ended: Ended | undefined;
   for (const stream of [child.stdout, child.stderr]) {

@@ -1,0 +1,3 @@
+#!/usr/bin/env node
+/** The command `leasehold`: what it does stands in `src/cli/command.ts`. */
+import '../main.ts';
