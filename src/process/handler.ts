@@ -2,8 +2,8 @@ import type { CallerTransaction } from '../db/connect.ts';
 import type { Enqueued, EnqueueRequest } from '../queue/enqueue.ts';
 import type { Claimed } from './claim.ts';
 
-/** What a handler may write in the settlement's transaction: it commits exactly when the item is done. */
-export type Settlement<Transaction = CallerTransaction> = (transaction: Transaction) => Promise<void> | void;
+/** What a handler may write in the settlement's transaction: it commits exactly when the item is done. A promise is waited for. */
+export type Settlement<Transaction = CallerTransaction> = (transaction: Transaction) => unknown;
 
 /** All that a handler needs is handed in, so that the same one runs in any host. */
 export type HandlerContext<Transaction = CallerTransaction> = {

@@ -1,3 +1,4 @@
+import type { Transaction as KyselyTransaction } from 'kysely';
 import { type CallerTransaction, type Database, within } from '../db/connect.ts';
 import { cancelSession } from '../queue/cancel-session.ts';
 import { QueueError } from '../queue/errors.ts';
@@ -24,7 +25,10 @@ export type ProcessLaneOptions = {
   readonly listen: (topics: readonly string[], listener: () => void) => () => void;
 };
 
-export type ProcessLane = Omit<WorkStore, 'enqueue'> & {
+export type ProcessLane = Omit<WorkStore, 'enqueue' | 'transaction'> & {
+  /** Gives a transaction of Kysely's: with tables of the caller's own, whatever they are. */
+  // biome-ignore lint/suspicious/noExplicitAny: see CallerTransaction
+  transaction<Result>(run: (transaction: KyselyTransaction<any>) => Promise<Result>): Promise<Result>;
   /** As `renew`, and throws what that tells: LeaseError lease_lost, or DatabaseUnavailable. */
   extend(lease: Lease, ttlSeconds: number): Promise<Extended>;
 };
@@ -60,7 +64,9 @@ export function createProcessLane({ database, settings, workerId, wake, listen }
   };
 
   return {
-    transaction: (run) => database.transaction(run),
+    // Only `within` has others, and a lane is never made of that.
+    // biome-ignore lint/suspicious/noExplicitAny: see CallerTransaction
+    transaction: (run) => database.transaction((transaction) => run(transaction as KyselyTransaction<any>)),
     onWork: (kinds, listener) => listen(kinds.map(kindTopic), listener),
 
     async claim(what, options) {

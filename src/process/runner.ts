@@ -119,7 +119,8 @@ export function createRunner<Transaction = CallerTransaction>(options: RunnerOpt
       if (isWoken) return;
       const woken = new AbortController();
       wake = () => woken.abort();
-      await pause(Math.min(sweepAt, backstopAt, retries.next()) - performance.now(), woken.signal);
+      const next = Math.min(sweepAt, backstopAt, retries.next());
+      await pause(Math.max(0, next - performance.now()), woken.signal);
     };
 
     const looking = async () => {

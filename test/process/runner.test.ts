@@ -1,4 +1,4 @@
-import { sql } from 'kysely';
+import { sql, type Transaction } from 'kysely';
 import t from 'tap';
 import type { Claimed, HandlerContext } from '../../src/index.ts';
 import { turn } from '../support/gates.ts';
@@ -134,6 +134,26 @@ t.test('a settlement commits with the completion', async (t) => {
   await untilStopped(id);
   t.strictSame(during, { written: [], state: 'active' }, 'nobody saw either before');
   t.strictSame(await written(), ['session done']);
+});
+
+t.test('a settlement may use tables of its own by their types', async (t) => {
+  const { database, queue, enqueue, written, untilStopped } = await processLane(t);
+  type Own = { results: { session_id: string; note: string } };
+  startRunner<Transaction<Own>>(t, {
+    store: queue,
+    handlers: {
+      model_turn:
+        async ({ sessionId }) =>
+        (transaction) =>
+          transaction
+            .withSchema(database.schema)
+            .insertInto('results')
+            .values({ session_id: sessionId, note: 'typed' })
+            .execute(),
+    },
+  });
+  await untilStopped(await enqueue('session'));
+  t.strictSame(await written(), ['session typed']);
 });
 
 t.test('a settlement that throws is rolled back whole, and the attempt is spent', async (t) => {
