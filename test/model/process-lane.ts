@@ -25,12 +25,13 @@ export const hasComeDue = (item: AnyItem): boolean => item.state === 'queued' &&
 export const hasExpired = (item: AnyItem): boolean =>
   item.lane === 'process' && item.state === 'active' && hasLapsed(item);
 
-/** Why it ends in place of being taken over. A cap of its own or of its environment counts its first claimant, too. */
+/** Why it ends in place of being taken over. A cap of its own or of its environment counts its workers and its first claimant, too. */
 export function doomOf(item: AnyItem, environment: Environment): 'cancelled' | 'exhausted' | null {
   if (!hasExpired(item)) return null;
   if (item.isCancelRequested) return 'cancelled';
-  const cap = item.maxHandOuts ?? environment.maxHandOuts ?? MAX_HAND_OVERS + 1;
-  return item.handOvers + 1 >= cap ? 'exhausted' : null;
+  const cap = item.maxHandOuts ?? environment.maxHandOuts;
+  const isSpent = cap === null ? item.handOvers >= MAX_HAND_OVERS : item.oldIds.length + 1 + item.handOvers >= cap;
+  return isSpent ? 'exhausted' : null;
 }
 
 /** All that claims would take, in their order. */

@@ -1,11 +1,11 @@
 import {
   byAge,
   byClaimOrder,
-  end,
   type Environment,
+  end,
   hasLapsed,
-  isVisible,
   type Item,
+  isVisible,
   type StopReason,
 } from './model.ts';
 

@@ -95,7 +95,7 @@ for (const engine of ENGINES) {
         const { cancel_requested_at: askedAt } = await row(id);
         const settled =
           end === 'requeue' ? await queue.requeue(lease) : await queue.fail(lease, 'x', { isFinal: end !== 'fail' });
-        t.strictSame(settled, { state: 'stopped', reason: 'cancelled', nextAttemptAt: null }, end);
+        t.strictSame(settled, { state: 'stopped', reason: 'cancelled', nextAttemptAt: null, retryInMs: null }, end);
         t.match(await row(id), {
           ...{ stop_reason: 'cancelled', attempt: 1, next_attempt_at: null, lease_expires_at: null },
           ...{ cancel_requested_at: askedAt, stop_requested_at: askedAt },

@@ -58,7 +58,7 @@ for (const engine of ENGINES) {
       const last = await mustClaim();
       t.match(last, { attempt: 2, maxAttempts: 2 });
       const failed = await queue.fail(last.lease, new RangeError('the last'));
-      t.strictSame(failed, { state: 'stopped', reason: 'failed', nextAttemptAt: null });
+      t.strictSame(failed, { state: 'stopped', reason: 'failed', nextAttemptAt: null, retryInMs: null });
       t.match(await row(id), {
         ...{ state: 'stopped', stop_reason: 'failed', last_error: 'RangeError: the last', attempt: 2 },
         ...{ next_attempt_at: null, lease_expires_at: null, stopped_at: String, stop_requested_at: String },

@@ -9,6 +9,9 @@ const lane = await newLane(t);
 const { database, queue, cloud, selfHosted, claim, mustClaim, held, row, set } = lane;
 t.beforeEach(() => lane.empty());
 
+/** A claim that ends an item takes what follows it. */
+let inPassing: Claimed | null = null;
+
 const ENDS: Readonly<Record<string, (item: Claimed) => Promise<unknown>>> = {
   complete: ({ lease }) => queue.complete(lease),
   'fail for good': ({ lease }) => queue.fail(lease, 'x', { isFinal: true }),
@@ -23,7 +26,7 @@ const ENDS: Readonly<Record<string, (item: Claimed) => Promise<unknown>>> = {
   'a claim that finds it cancelled': async (item) => {
     await queue.requestCancel(item);
     await set(item.id, LAPSED);
-    await claim(item.kind);
+    inPassing = await claim(item.kind);
   },
   'a reclaim that finds it spent': async ({ id, kind }) => {
     await set(id, sql`${LAPSED}, max_hand_outs = 1`);
@@ -48,7 +51,8 @@ for (const [name, end] of Object.entries(ENDS)) {
       await end(item);
       stopListening();
       t.match(await row(item.id), { state: 'stopped' });
-      const next = await mustClaim(kind);
+      const next = inPassing ?? (await mustClaim(kind));
+      inPassing = null;
       t.match(next, { input: { n: 2 }, maxAttempts: 3, sessionId: item.sessionId, attempt: 1, isReclaimed: false });
       t.ok(woken > 0, 'who waits for the kind is woken');
       await lane.empty();

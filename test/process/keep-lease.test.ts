@@ -1,8 +1,8 @@
 import t from 'tap';
 import {
   type Claimed,
-  keepLease,
   type KeepLeaseOptions,
+  keepLease,
   type Lease,
   LeaseError,
   type Renewal,

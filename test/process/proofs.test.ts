@@ -134,7 +134,7 @@ for (const engine of ENGINES) {
       const id = await enqueue({ environmentId: selfHosted, kind: 'tool_exec' });
       await queue.poll({ environmentId: selfHosted, workerId: 'one', reclaimOlderThanMs: 60_000 });
       const { seq } = await row(id);
-      const lease = { seq: String(seq), workerId: 'one', handOut: 1, expiresAt: '', askedAtMs: 0 };
+      const lease = { seq: String(seq), workerId: 'one', handOut: 1, expiresAt: '', askedAtMs: 0, ttlSeconds: 60 };
       await isLost(t, id, await present(id, lease), 'reserved');
       const heartbeat = { environmentId: selfHosted, id, expectedLastHeartbeat: 'NO_HEARTBEAT', isRetry: false };
       await queue.ack([{ environmentId: selfHosted, id }]);
