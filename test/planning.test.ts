@@ -125,8 +125,9 @@ t.test('a claim and a renewal read neither the queue nor what waits, however the
     plain.rows(sql`
       insert into ${workItems} (id, environment_id, session_id, state, kind, lane, ${columns})
       select ${name}::text || n, ${id}, ${name}::text || n, ${values} from generate_series(1, ${count}::integer) n`);
+  const kinds = ['model_turn', 'tool_exec', 'web_exec'] as const;
   // As long as the table is empty: the plans are of then.
-  for (let n = 0; n < CALLS; n++) for (const kind of ['model_turn', 'tool_exec'] as const) await verbs(plain, kind);
+  for (let n = 0; n < CALLS; n++) for (const kind of kinds) await verbs(plain, kind);
   await fill(sql`priority`, sql`'queued', 'model_turn', 'process', 0`, 'queued', 20_000);
   await fill(
     sql`next_attempt_at`,
@@ -135,6 +136,7 @@ t.test('a claim and a renewal read neither the queue nor what waits, however the
     10_000,
   );
   await fill(sql`created_at`, sql`'queued', 'tool_exec', 'wire', now() + interval '1 hour'`, 'young', 10_000);
+  await fill(sql`next_attempt_at`, sql`'queued', 'web_exec', 'process', now() - interval '1 hour'`, 'due', 10_000);
   const isBounded = async (when: string, kinds: readonly WorkKind[], most: number) => {
     for (const kind of kinds) {
       await plain.transaction(async (transaction) => {
@@ -151,9 +153,9 @@ t.test('a claim and a renewal read neither the queue nor what waits, however the
     await plain.rows(sql`analyze ${workItems}`);
     await plain.rows(sql`discard plans`);
   };
-  await isBounded('planned on an empty table', ['model_turn', 'tool_exec'], CLAIM_READS_MAX);
+  await isBounded('planned on an empty table', kinds, CLAIM_READS_MAX);
   await plan();
-  await isBounded('planned on a full one', ['model_turn', 'tool_exec'], CLAIM_READS_MAX);
+  await isBounded('planned on a full one', kinds, CLAIM_READS_MAX);
 
   // No index may name what a renewal writes: which of the held ones have lapsed is seen by looking.
   const held = sql`'active', 'model_turn', 'process', now() + interval '1 hour', 'x', 1`;

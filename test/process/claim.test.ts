@@ -107,6 +107,7 @@ for (const engine of ENGINES) {
       await queue.fail(retried.lease, 'x');
       await set(retried.id, sql`next_attempt_at = ${SOON}`);
       await enqueue({ kind: 'mcp_exec' });
+      await enqueue({ kind: 'mcp_exec', notBefore: '2020-01-01T00:00:00Z' });
       const before = await lane.all();
       t.equal(await claim(), null);
       t.equal(await queue.nextEligible('model_turn'), null);

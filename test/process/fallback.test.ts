@@ -183,6 +183,9 @@ for (const engine of ENGINES) {
       await set(third.id, LAPSED);
       t.equal(await claim(kind), null);
       t.match(await row(third.id), { stop_reason: 'exhausted', hand_out_count: 3 });
+      const neighbour = await lane.held({ kind, maxHandOuts: 2 });
+      await set(neighbour.id, LAPSED);
+      t.match(await claim(kind), { id: neighbour.id }, 'its own alone');
     });
 
     t.test('its successor is polled again, and so is what is put back', async (t) => {
