@@ -188,6 +188,16 @@ t.test(
   },
 );
 
+t.test('metadata is patched under its own environment alone', async (t) => {
+  const { database, environmentId } = await newPlace(t);
+  const { item } = await enqueue(database, { environmentId, sessionId: 'session' });
+  const other = await createEnvironment(database, { name: 'other', type: 'self_hosted' });
+  const before = await rowOf(database, item.id);
+  const patched = patchMetadata(database, { environmentId: other.id, id: item.id }, { a: 'b' });
+  await t.rejects(patched, { code: 'not_found' });
+  t.strictSame(await rowOf(database, item.id), before);
+});
+
 for (const unseen of [true, false]) {
   t.test(
     `a put-back (unseen ${unseen}) of an item that was acked and swept back to queued leaves it alone`,
