@@ -137,6 +137,7 @@ t.test('a claim and a renewal read neither the queue nor what waits, however the
   );
   await fill(sql`created_at`, sql`'queued', 'tool_exec', 'wire', now() + interval '1 hour'`, 'young', 10_000);
   await fill(sql`next_attempt_at`, sql`'queued', 'web_exec', 'process', now() - interval '1 hour'`, 'due', 10_000);
+  await fill(sql`created_at`, sql`'queued', 'tool_exec', 'wire', now() - interval '1 hour'`, 'refused', 10_000);
   const isBounded = async (when: string, kinds: readonly WorkKind[], most: number) => {
     for (const kind of kinds) {
       await plain.transaction(async (transaction) => {

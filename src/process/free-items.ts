@@ -4,6 +4,8 @@ import type { QueueSettings } from '../queue/settings.ts';
 
 /** Of each sort so many are read; a claim takes the first that nobody has locked. */
 const CANDIDATES_MAX = 16;
+/** Of what has lapsed all are read, since no index may name a lease; so many go on. */
+const LAPSED_MAX = CANDIDATES_MAX;
 
 export type CapSettings = Pick<QueueSettings, 'maxHandOuts' | 'maxHandOvers'>;
 
@@ -55,7 +57,7 @@ export const lapsedItems = (
 ): RawBuilder<unknown> => sql`(
         select ${columns} from ${names.workItems} w
         where ${isLapsed} and ${doom(names, caps)} is null and ${only}
-        order by w.priority desc, w.seq limit ${sql.lit(CANDIDATES_MAX)}
+        order by w.priority desc, w.seq limit ${sql.lit(LAPSED_MAX)}
       )`;
 
 /** First refusal is over (see `claimNext`): the oldest of each environment, as what a poll may take, and not for the last time. */

@@ -11,6 +11,8 @@ for (const engine of ENGINES) {
     t.beforeEach(() => lane.empty());
 
     t.test('a held item goes on, its holder is told by the next renewal and asked by cancelRequested', async (t) => {
+      const neighbours = [(await held()).id, await enqueue()];
+      const untouched = await lane.all();
       const { id, lease } = await held();
       t.equal(await queue.cancelRequested(lease), false);
       const before = await row(id);
@@ -21,6 +23,8 @@ for (const engine of ENGINES) {
       t.equal(await queue.cancelRequested(lease), true);
       const renewed = await queue.renew(lease, 60);
       t.match(renewed, { outcome: 'renewed', isCancelRequested: true });
+      const others = (await lane.all()).filter((item) => neighbours.includes(String(item.id)));
+      t.strictSame(others, untouched, 'nobody else is');
     });
 
     t.test('asking twice is asking once: of a held, a queued and an ended item', async (t) => {
