@@ -65,7 +65,7 @@ export class World {
       this.database.rows(sql<Row>`select ${rowColumns} from ${workItems} w order by w.seq`),
       this.readFacts(),
       readOffers(this, [...places]),
-      readClaims(this),
+      changed.size + environments.length === 0 ? undefined : readClaims(this),
     ]);
     const bySeq = new Map(rows.map((row) => [row.seq, row]));
     assert.equal(rows.length, this.items.length, 'each item is one row, and there is no other');
