@@ -22,6 +22,7 @@ const held = oneOf(
   ['extend', 'extend by an old proof'],
   ['update', 'assert', 'update beyond measure'],
   ['wire calls'],
+  ['complete by forged proofs'],
   ['extend', 'update by an old proof', 'assert by an old proof'],
   ['extend', 'give back by an old proof', 'fail by an old proof'],
   ['extend', 'give back by an old proof', 'fail by an old proof', 'complete by an old proof'],

@@ -55,6 +55,10 @@ function stepsOf({ slot, work, workerId, ttlSeconds, within }: Traveller) {
     complete: [{ verb: 'complete', ...held, unlessCancelled: false, within }],
     'complete unless cancelled': [{ verb: 'complete', ...held, unlessCancelled: true, within }],
     'complete by an old proof': [{ verb: 'complete', slot, shown: 'the one before', unlessCancelled: false, within }],
+    'complete by forged proofs': [
+      { verb: 'complete', slot, shown: "another's", unlessCancelled: false, within },
+      { verb: 'complete', slot, shown: 'of another hand-out', unlessCancelled: false, within },
+    ],
     'come due': [{ verb: 'come due', slot, before: false }],
     lapse: [{ verb: 'lapse', slot, before: false, secondsAgo: 3 }],
     sweep: [{ verb: 'sweep' }],
