@@ -102,6 +102,34 @@ t.test('the library example runs against a real Postgres', async (t) => {
   t.equal(stdout, 'handed out session-1\n');
 });
 
+t.test('the example of executors answers, and ends cleanly by SIGTERM', async (t) => {
+  const url = new URL(databaseUrl());
+  url.pathname = `/${await freshDatabase(t)}`;
+  const code = block('js executors');
+  const database = new pg.Client({ connectionString: url.href });
+  await database.connect();
+  t.teardown(() => database.end());
+  await database.query(/^\/\/ Your table: (create table .*)$/m.exec(code)?.[1] ?? '');
+  const runner = spawn(process.execPath, ['--input-type=module', '-e', code], {
+    cwd: root,
+    env: { PATH: process.env.PATH, DATABASE_URL: url.href },
+    stdio: ['ignore', 'inherit', 'inherit'],
+  });
+  t.teardown(() => end(runner));
+  const ended = `select count(*)::integer as n from leasehold.work_items where stop_reason = 'worker'`;
+  const isMigrated = `select to_regclass('leasehold.work_items') is not null as yes`;
+  await until(
+    'both items to be done',
+    async () => {
+      if (runner.exitCode !== null) throw new Error('it ended early');
+      return (await database.query(isMigrated)).rows[0].yes && (await database.query(ended)).rows[0].n === 2;
+    },
+    30_000,
+  );
+  t.same((await database.query('select * from answers')).rows, [{ session_id: 'session-1', answer: '42' }]);
+  t.equal(await end(runner), 0);
+});
+
 t.test('CI runs the test command of the README', async (t) => {
   const [, command] = block('sh', 'npm test').split(' && ');
   t.ok(
