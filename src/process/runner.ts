@@ -47,6 +47,7 @@ export function createRunner<Transaction = CallerTransaction>(options: RunnerOpt
   async function run(signal: AbortSignal): Promise<void> {
     const running = new Set<Promise<void>>();
     const retries = createDueTimes();
+    const turns = [...kinds];
     /** Ends the grace. */
     const release = new AbortController();
     let [isWoken, sweepAt, backstopAt] = [true, 0, 0];
@@ -81,11 +82,13 @@ export function createRunner<Transaction = CallerTransaction>(options: RunnerOpt
 
     const isFree = () => !signal.aborted && running.size < concurrency;
 
-    /** Kinds take turns, so that none starves. */
+    /** Kinds take turns, also from one look to the next, so that none starves where few run at once. */
     const claimAll = async () => {
-      for (let found = true; found; ) {
-        found = false;
-        for (const kind of kinds) if (isFree() && (await take(() => store.claim(kind, claimBy)))) found = true;
+      for (let empty = 0; empty < turns.length && isFree(); ) {
+        const kind = turns.shift();
+        if (kind === undefined) return;
+        turns.push(kind);
+        empty = (await take(() => store.claim(kind, claimBy))) ? 0 : empty + 1;
       }
     };
 

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { createQueue, createRunner, type RunnerOptions } from '../../src/index.ts';
+import { type Claimed, createQueue, createRunner, type RunnerOptions } from '../../src/index.ts';
 import { turn, watchPromise } from '../support/gates.ts';
 import { testDatabase, until } from '../support/harness.ts';
 import { claimed, fakeStore, NEVER, processLane, startRunner } from '../support/runners.ts';
@@ -43,6 +43,44 @@ t.test('work of another kind wakes nobody', async (t) => {
   stop();
   await enqueue('session', 'model_turn');
   t.strictSame(woken, ['woken']);
+});
+
+t.test('kinds take turns, also where only one item runs at once', async (t) => {
+  const { queue, enqueue, untilStopped } = await processLane(t);
+  const ids: string[] = [];
+  for (const kind of ['model_turn', 'web_exec', 'mcp_exec'] as const) {
+    for (let n = 0; n < 3; n++) ids.push(await enqueue(`${n}`, kind));
+  }
+  const done: string[] = [];
+  const handler = async ({ kind }: Claimed) => void done.push(kind);
+  const handlers = { model_turn: handler, web_exec: handler, mcp_exec: handler };
+  startRunner(t, { store: queue, concurrency: 1, handlers, ...NEVER });
+  for (const id of ids) await untilStopped(id);
+  for (let n = 0; n < 9; n += 3) t.equal(new Set(done.slice(n, n + 3)).size, 3, `${done}`);
+});
+
+t.test('a settlement that hangs keeps its place for no longer than its lease', async (t) => {
+  const short = claimed(1);
+  const items = [{ ...short, lease: { ...short.lease, askedAtMs: performance.now(), ttlSeconds: 0.05 } }, claimed(2)];
+  const begun: string[] = [];
+  const store = fakeStore({
+    claim: async () => items.shift() ?? null,
+    transaction: (run) => run({ query: async () => ({ rows: [] }) } as never),
+    complete: async () => ({ state: 'stopped', reason: 'worker', nextAttemptAt: null, retryInMs: null }),
+  });
+  const { logged } = startRunner(t, {
+    store,
+    concurrency: 1,
+    handlers: {
+      async model_turn({ id }) {
+        begun.push(id);
+        return id === 'work_1' ? () => new Promise(() => {}) : undefined;
+      },
+    },
+    ...NEVER,
+  });
+  await until('the next to begin', () => begun.length === 2);
+  t.match(logged, [{ details: { work: 'work_1' }, message: /took too long/ }]);
 });
 
 t.test('what is put in during a look is looked for after it', async (t) => {
