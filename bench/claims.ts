@@ -44,9 +44,8 @@ try {
 
 type Place = { readonly queue: Queue; readonly database: Database; readonly environmentId: string };
 
-let places = 0;
 async function open(poolConnectionsMax: number): Promise<Place & AsyncDisposable> {
-  const schema = `bench_${places++}`;
+  const schema = `bench_${Math.random().toString(36).slice(2)}`;
   const database = await openDatabase({ connectionString: postgres.url, schema, poolConnectionsMax });
   await migrate(database);
   const queue = createQueue({ database });

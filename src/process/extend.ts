@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { rfc3339 } from '../db/sql.ts';
-import { isOwned, type Lease, leaseLost } from './lease.ts';
+import { isHeld, isOwned, type Lease, leaseLost } from './lease.ts';
 
 export type Extended = {
   readonly lease: Lease;
@@ -10,16 +10,22 @@ export type Extended = {
 };
 
 /**
- * Renews a lease by its proof and answers the next one, which is always another; a lease is never shortened. One that has lapsed is renewed, too, while
- * nobody took the item over. Writes no indexed column. Throws LeaseError lease_lost.
+ * Renews a lease by its proof and answers the next one, which is always another; a lease is never shortened. One that has lapsed is
+ * renewed, too, while nobody took the item over. `isRetry`: the renewal before was not answered, and may have been done. Writes no
+ * indexed column. Throws LeaseError lease_lost.
  */
-export async function extend(database: Database, lease: Lease, ttlSeconds: number): Promise<Extended> {
+export async function extend(
+  database: Database,
+  lease: Lease,
+  ttlSeconds: number,
+  { isRetry = false }: { readonly isRetry?: boolean } = {},
+): Promise<Extended> {
   const askedAtMs = performance.now();
   const [row] = await database.rows(sql<{ expiresAt: string; isCancelRequested: 'true' | 'false' }>`
     update ${database.names.workItems} w
     set lease_expires_at = greatest(w.lease_expires_at + interval '1 microsecond', clock_timestamp() + ${ttlSeconds} * interval '1 second'),
       lease_ttl_seconds = ${ttlSeconds}
-    where ${isOwned(lease)}
+    where ${isRetry ? isHeld(lease) : isOwned(lease)}
     returning ${rfc3339(sql`w.lease_expires_at`)} as "expiresAt", (w.cancel_requested_at is not null)::text as "isCancelRequested"`);
   if (row === undefined) throw leaseLost(lease);
   return {

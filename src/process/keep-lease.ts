@@ -38,7 +38,7 @@ export type Keeper<Item extends Claimed = Claimed> = {
    */
   pin<Result>(use: (item: Item) => Promise<Result>): Promise<Result>;
   /**
-   * Ends the keeping; waits for a renewal that is under way. The proof is stable from then on. Answers the first failure of a
+   * Ends the keeping; waits for a renewal that is under way, and tries a deferred one once more. The proof is stable from then on. Answers the first failure of a
    * renewal, also of one that was made good later; undefined when there was none.
    */
   close(): Promise<unknown>;
@@ -85,6 +85,8 @@ export function keepLease<Item extends Claimed>(
   let progressAt = timing.now();
   let renewal: Promise<void> | undefined;
   let pins = 0;
+  /** The last renewal was deferred: if it was done, there is another proof than the one at hand. */
+  let isUnsure = false;
   let over = false;
   let gaveUp: LeaseError | undefined;
   let failure: unknown;
@@ -136,7 +138,7 @@ export function keepLease<Item extends Claimed>(
       stopWaiting = timing.after(trustedUntil - timing.now(), () => resolve({ outcome: 'deferred', error }));
     });
     const asked = store
-      .renew(current.lease, ttlSeconds)
+      .renew(current.lease, ttlSeconds, { isRetry: isUnsure })
       .catch((error: unknown): Renewal => ({ outcome: 'deferred', error }));
     renewal = Promise.race([asked, late]).then((outcome) => {
       stopWaiting();
@@ -146,7 +148,16 @@ export function keepLease<Item extends Claimed>(
     });
   };
 
+  /** Waits for the renewal under way; what it leaves unsure is asked for once more, so that the proof is the present one. */
+  const settleProof = async () => {
+    while (renewal !== undefined) await renewal;
+    if (!isUnsure || gaveUp !== undefined || timing.now() >= trustedUntil) return;
+    renew();
+    await renewal;
+  };
+
   const take = (outcome: Renewal) => {
+    isUnsure = outcome.outcome === 'deferred';
     if (outcome.outcome === 'renewed') {
       current = Object.freeze({ ...current, lease: outcome.lease });
       trustedUntil = Math.max(trustedUntil, outcome.lease.askedAtMs + lengthOf(outcome.lease));
@@ -171,7 +182,7 @@ export function keepLease<Item extends Claimed>(
     async pin(use) {
       pins++;
       try {
-        while (renewal !== undefined) await renewal;
+        await settleProof();
         if (gaveUp !== undefined) throw gaveUp;
         return await use(current);
       } finally {
@@ -182,7 +193,7 @@ export function keepLease<Item extends Claimed>(
     async close() {
       over = true;
       stopTimer();
-      await renewal;
+      await settleProof();
       return failure;
     },
   };

@@ -57,10 +57,10 @@ export function createProcessLane({ database, settings, workerId, wake, listen }
     return told(await run(claimant, settings), undefined).claimed;
   };
 
-  const checked = async (lease: Lease, ttlSeconds: number): Promise<Extended> => {
+  const checked = async (lease: Lease, ttlSeconds: number, options?: { isRetry?: boolean }): Promise<Extended> => {
     checkLease(lease);
     checkTtl(ttlSeconds);
-    return extend(database, lease, ttlSeconds);
+    return extend(database, lease, ttlSeconds, options);
   };
 
   return {
@@ -94,11 +94,11 @@ export function createProcessLane({ database, settings, workerId, wake, listen }
       return take(options, (...by) => reclaim(database, lease, ...by));
     },
 
-    extend: checked,
+    extend: (lease, ttlSeconds) => checked(lease, ttlSeconds),
 
-    async renew(lease, ttlSeconds) {
+    async renew(lease, ttlSeconds, options) {
       try {
-        return { outcome: 'renewed', ...(await checked(lease, ttlSeconds)) };
+        return { outcome: 'renewed', ...(await checked(lease, ttlSeconds, options)) };
       } catch (error) {
         if (error instanceof QueueError) throw error;
         return error instanceof LeaseError ? { outcome: 'lost', error } : { outcome: 'deferred', error };

@@ -44,6 +44,14 @@ export const isOwned = ({ seq, workerId, handOut, expiresAt }: Lease): RawBuilde
   sql`w.seq = ${seq}::bigint and w.lane = 'process' and w.worker_id = ${workerId} and w.hand_out_count = ${handOut}
     and w.lease_expires_at = ${expiresAt}::timestamptz`;
 
+/**
+ * The same, by a holder that does not know whether its last renewal was done: the instant may be a later one. Nobody else's can be, since each
+ * claim has a hand-out of its own.
+ */
+export const isHeld = ({ seq, workerId, handOut, expiresAt }: Lease): RawBuilder<unknown> =>
+  sql`w.seq = ${seq}::bigint and w.worker_id = ${workerId} and w.hand_out_count = ${handOut}
+    and w.lease_expires_at >= ${expiresAt}::timestamptz`;
+
 export const leaseLost = ({ seq, workerId }: Lease): LeaseError =>
   new LeaseError('lease_lost', `${workerId} does not hold item ${seq} by this lease (any more)`);
 

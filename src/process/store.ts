@@ -52,8 +52,11 @@ export interface WorkStore<Transaction = CallerTransaction> {
    */
   reclaim(lease: Lease, options: ClaimOptions): Promise<Claimed | null>;
 
-  /** Extends a lease; never throws. Tells whether somebody asked for the item to end. Refuses: invalid_request. */
-  renew(lease: Lease, ttlSeconds: number): Promise<Renewal>;
+  /**
+   * Extends a lease; tells whether somebody asked for the item to end. `isRetry`: the last renewal was deferred, and may have been done all the
+   * same; then the proof that it made is as good as this one. Never throws, but refuses: invalid_request.
+   */
+  renew(lease: Lease, ttlSeconds: number, options?: { readonly isRetry?: boolean }): Promise<Renewal>;
   /** Whether somebody asked for the held item to end. Throws LeaseError lease_lost. */
   cancelRequested(lease: Lease): Promise<boolean>;
   /**

@@ -40,7 +40,13 @@ function fakeTiming(start = 5_000) {
   return { timing, advance, pending: () => timers.size, seconds: () => (now - start) / 1_000 };
 }
 
-type Asked = { lease: Lease; ttlSeconds: number; atSeconds: number; answer(renewal: Renewal | Error): void };
+type Asked = {
+  lease: Lease;
+  ttlSeconds: number;
+  isRetry: boolean | undefined;
+  atSeconds: number;
+  answer(renewal: Renewal | Error): void;
+};
 
 /** A store that keeps every renewal until the test answers it, or answers all of them by itself. */
 function setUp(
@@ -63,11 +69,12 @@ function setUp(
   };
   const item = { id: 'work_1', lease } as Claimed;
   const store: KeepLeaseOptions['store'] = {
-    renew: (held, ttlSeconds) =>
+    renew: (held, ttlSeconds, options) =>
       new Promise((resolve, reject) => {
         const one: Asked = {
           lease: held,
           ttlSeconds,
+          isRetry: options?.isRetry,
           atSeconds: clock.seconds(),
           answer: (renewal) => (renewal instanceof Error ? reject(renewal) : resolve(renewal)),
         };
@@ -308,12 +315,65 @@ t.test('close waits for a renewal under way; the proof is stable from then on', 
 });
 
 t.test('close between renewals ends at once, also asked for twice', async (t) => {
-  const { keeper, advance, asked, pending } = setUp({ ttlSeconds: 30 }, { by: () => deferred('first') });
+  const { keeper, advance, asked, pending } = setUp({ ttlSeconds: 30 }, { by: renewed });
   await advance(20);
-  t.match(await Promise.all([keeper.close(), keeper.close()]), [{ message: 'first' }, { message: 'first' }]);
+  t.strictSame(await Promise.all([keeper.close(), keeper.close()]), [undefined, undefined]);
   t.equal(pending(), 0);
   await advance(100);
   t.equal(asked.length, 2);
+});
+
+t.test('what was deferred may have been done: it is asked for as such, until there is an answer', async (t) => {
+  const answers = [deferred(), deferred()];
+  const { advance, asked, keeper } = setUp(
+    { ttlSeconds: 30, stallSeconds: 5 },
+    { by: (one) => answers.shift() ?? renewed(one) },
+  );
+  for (let n = 0; n < 5; n++) {
+    await advance(4);
+    keeper.progress();
+  }
+  t.strictSame(
+    asked.map(({ isRetry }) => isRetry),
+    [false, true, true, false],
+  );
+});
+
+for (const use of ['close', 'pin'] as const) {
+  t.test(`${use} asks once more for what was deferred, so that the proof is the one that counts`, async (t) => {
+    const answers = [deferred('first')];
+    const { keeper, advance, asked } = setUp({ ttlSeconds: 30 }, { by: (one) => answers.shift() ?? renewed(one) });
+    await advance(12);
+    if (use === 'close') t.match(await keeper.close(), { message: 'first' });
+    else t.equal(await keeper.pin(async ({ lease }) => lease.expiresAt), 'lease 12');
+    t.equal(keeper.item.lease.expiresAt, 'lease 12');
+    t.strictSame(
+      asked.map(({ isRetry, atSeconds }) => ({ isRetry, atSeconds })),
+      [
+        { isRetry: false, atSeconds: 10 },
+        { isRetry: true, atSeconds: 12 },
+      ],
+    );
+  });
+}
+
+t.test('a store that stays away ends a close all the same, when it has been asked, or the lease is over', async (t) => {
+  const first = setUp({ ttlSeconds: 30 }, { by: () => deferred('first') });
+  await first.advance(12);
+  t.match(await first.keeper.close(), { message: 'first' });
+  t.equal(first.asked.length, 2);
+  t.equal(first.pending(), 0);
+
+  const second = setUp({ ttlSeconds: 30 });
+  await second.advance(10);
+  second.asked[0]?.answer(deferred('first'));
+  await second.advance(5);
+  const closed = watchPromise(second.keeper.close());
+  await second.advance(14.9);
+  t.notOk(closed.settled);
+  await second.advance(0.1);
+  t.match(closed, { settled: true, value: { message: 'first' } });
+  t.equal(second.pending(), 0);
 });
 
 t.test('a lease that turns out lost while it is closed is told by close, and aborts nothing', async (t) => {
