@@ -238,8 +238,10 @@ t.test('a settlement that the store does not answer is left when the grace is ov
   const before = timers();
   const { stop, ended, logged } = startRunner(t, { store, handlers: { model_turn: async () => {} } });
   await until('a try', () => tries > 0);
+  const stoppedAt = performance.now();
   stop();
   await ended;
+  t.ok(performance.now() - stoppedAt < 400, 'the next try would be after half a second or more');
   t.match(logged.at(-1), { message: /could not be settled in time/ });
   t.ok(tries <= 2);
   t.equal(timers(), before, 'no timer is left');
