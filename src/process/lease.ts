@@ -39,18 +39,17 @@ export class LeaseError extends Error {
   }
 }
 
-/** Only the holder's row, by all that the holder knows of it. */
-export const isOwned = ({ seq, workerId, handOut, expiresAt }: Lease): RawBuilder<unknown> =>
-  sql`w.seq = ${seq}::bigint and w.lane = 'process' and w.worker_id = ${workerId} and w.hand_out_count = ${handOut}
-    and w.lease_expires_at = ${expiresAt}::timestamptz`;
+/** The row of that very hand-out: each claim has one of its own. */
+const isTheirs = ({ seq, workerId, handOut }: Lease): RawBuilder<unknown> =>
+  sql`w.seq = ${seq}::bigint and w.lane = 'process' and w.worker_id = ${workerId} and w.hand_out_count = ${handOut}`;
 
-/**
- * The same, by a holder that does not know whether its last renewal was done: the instant may be a later one. Nobody else's can be, since each
- * claim has a hand-out of its own.
- */
-export const isHeld = ({ seq, workerId, handOut, expiresAt }: Lease): RawBuilder<unknown> =>
-  sql`w.seq = ${seq}::bigint and w.worker_id = ${workerId} and w.hand_out_count = ${handOut}
-    and w.lease_expires_at >= ${expiresAt}::timestamptz`;
+/** Only the holder's row, by all that the holder knows of it. */
+export const isOwned = (lease: Lease): RawBuilder<unknown> =>
+  sql`${isTheirs(lease)} and w.lease_expires_at = ${lease.expiresAt}::timestamptz`;
+
+/** The same, by a holder that does not know whether its last renewal was done: the instant may be a later one. */
+export const isHeld = (lease: Lease): RawBuilder<unknown> =>
+  sql`${isTheirs(lease)} and w.lease_expires_at >= ${lease.expiresAt}::timestamptz`;
 
 export const leaseLost = ({ seq, workerId }: Lease): LeaseError =>
   new LeaseError('lease_lost', `${workerId} does not hold item ${seq} by this lease (any more)`);
