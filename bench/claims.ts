@@ -34,9 +34,16 @@ try {
   for (const backlog of BACKLOGS) {
     await fill(place, backlog - queued);
     queued = backlog;
-    const milliseconds: number[] = [];
-    for (let round = 0; round < ROUNDS; round++) milliseconds.push(...(await claims(place, backlog)));
-    console.log(`one claim, ${backlog} queued: ${summary(milliseconds, 2)} ms`);
+    const [milliseconds, trips]: [number[], number[]] = [[], []];
+    for (let round = 0; round < ROUNDS; round++) {
+      for (const { claimMs, tripMs } of await claims(place, backlog)) {
+        milliseconds.push(claimMs);
+        trips.push(tripMs);
+      }
+    }
+    console.log(
+      `one claim, ${backlog} queued: ${summary(milliseconds, 2)} ms; select 1 meanwhile: ${summary(trips, 2)} ms`,
+    );
   }
 } finally {
   await postgres.stop();
@@ -95,13 +102,15 @@ async function cycles(place: Place, connections: number, count: number): Promise
   return count / ((performance.now() - start) / 1_000);
 }
 
-/** What single claims take; each is given back, so that the backlog stays. */
-async function claims({ queue }: Place, backlog: number): Promise<number[]> {
-  const times: number[] = [];
+/** What single claims take; each is given back, so that the backlog stays. Beside them what a statement takes that does nothing. */
+async function claims({ queue, database }: Place, backlog: number): Promise<{ claimMs: number; tripMs: number }[]> {
+  const times: { claimMs: number; tripMs: number }[] = [];
   for (let n = 0; n < CLAIMS_PER_ROUND; n++) {
     const start = performance.now();
+    await database.rows(sql`select 1`);
+    const between = performance.now();
     const item = await queue.claim('model_turn', TTL);
-    times.push(performance.now() - start);
+    times.push({ claimMs: performance.now() - between, tripMs: between - start });
     if (item === null) throw new Error(`nothing to claim of ${backlog}`);
     await queue.requeue(item.lease);
   }
