@@ -28,7 +28,7 @@ const VERBS = [
   ...['sweep', 'prune', 'sightings', 'refusals'],
 ];
 const CONTROL = ['change-environment', 'settings', 'credentials', 'keys', 'key-rows', 'retried-writes', 'prune'];
-const PROCESS = ['claim', 'free-items', 'lease', 'extend', 'assert', 'settle', 'request-cancel', 'reap'];
+const PROCESS = ['claim', 'free-items', 'lease', 'extend', 'assert', 'settle', 'request-cancel', 'reap', 'come-due'];
 const FILES = Object.entries({ queue: VERBS, control: CONTROL, process: PROCESS }).flatMap(([folder, files]) =>
   files.map((file) => `src/${folder}/${file}.ts`),
 );
