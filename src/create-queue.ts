@@ -1,16 +1,12 @@
 import { hostname } from 'node:os';
 import { sql } from 'kysely';
-import { pruneControl } from './control/prune.ts';
 import { type CallerTransaction, type Database, within } from './db/connect.ts';
 import { createHandOuts, type TakeRequest } from './dispatch/hand-outs.ts';
-import { startInterval } from './dispatch/interval.ts';
 import { createListeners } from './dispatch/listeners.ts';
 import { createNotifier } from './dispatch/notifier.ts';
 import { createRefusals } from './dispatch/refusals.ts';
 import { createSightings } from './dispatch/sightings.ts';
-import { comeDue } from './process/come-due.ts';
 import { createProcessLane } from './process/lane.ts';
-import { reap } from './process/reap.ts';
 import { ack } from './queue/ack.ts';
 import { diagnose } from './queue/diagnosis.ts';
 import { type Enqueued, type EnqueueRequest, enqueue, enqueueAll, offeredOf } from './queue/enqueue.ts';
@@ -20,7 +16,6 @@ import { checkRef, type Offered, type TraceContext, topicOf, type WorkRef } from
 import { checkInteger, checkText, isStorable, LIMITS } from './queue/limits.ts';
 import { patchMetadata } from './queue/metadata.ts';
 import { type HandOut, poll } from './queue/poll.ts';
-import { prune } from './queue/prune.ts';
 import { putBack } from './queue/put-back.ts';
 import { list, retrieve } from './queue/read.ts';
 import { type Refusal, recordRefusals } from './queue/refusals.ts';
@@ -29,8 +24,8 @@ import { DEFAULT_SETTINGS, type QueueSettings } from './queue/settings.ts';
 import { recordSightings } from './queue/sightings.ts';
 import { allStats, stats } from './queue/stats.ts';
 import { type StopRequest, stop } from './queue/stop.ts';
-import { sweep } from './queue/sweep.ts';
 import { workers } from './queue/workers.ts';
+import { createUpkeep } from './upkeep.ts';
 
 export type QueueOptions = {
   readonly database: Database;
@@ -56,9 +51,6 @@ export type PollRequest = {
   /** Aborts when whoever asked has gone: what was taken for it is put back. */
   readonly signal?: AbortSignal | undefined;
 };
-
-/** Retention is counted in days, and pruning looks at every environment. */
-const PRUNE_INTERVAL_MS_MIN = 10_000;
 
 /**
  * The queue as a library, without HTTP. The verbs work at once; `start` adds the background: LISTEN, so that another
@@ -111,28 +103,7 @@ export function createQueue({
     listen: listeners.listen,
   });
 
-  const sweepAll = async () => {
-    for (let more = true; more; ) {
-      const swept = await sweep(database, settings);
-      swept.topics.forEach(wake);
-      more = swept.more;
-    }
-    for (let more = true; more; ) {
-      const reaped = await reap(database, settings);
-      reaped.topics.forEach(wake);
-      more = reaped.more;
-    }
-    for (let more = true; more; ) {
-      const due = await comeDue(database);
-      due.topics.forEach(wake);
-      more = due.more;
-    }
-  };
-
-  const pruneAll = async () => {
-    for (let more = true; more; ) ({ more } = await prune(database, settings));
-    for (let more = true; more; ) ({ more } = await pruneControl(database, settings));
-  };
+  const upkeep = createUpkeep({ database, settings, wake });
 
   /** The active span's context, where the request has none. */
   const traced = (request: EnqueueRequest): EnqueueRequest => {
@@ -300,10 +271,7 @@ export function createQueue({
     },
 
     /** One pass of the background's work, also for processes that run it on a schedule of their own. */
-    async sweep(): Promise<void> {
-      await sweepAll();
-      await pruneAll();
-    },
+    sweep: () => upkeep.run(),
 
     /** True while another replica's enqueue would wake a poll that waits here. */
     isListening: () => listening(),
@@ -318,10 +286,7 @@ export function createQueue({
         onListening: () => wakeHere(),
       });
       listening = listener.isListening;
-      const sweeper = startInterval(sweepAll, settings.sweepIntervalMs, (error) => onFault(error, 'a sweep failed'));
-      const pruneIntervalMs = Math.max(settings.sweepIntervalMs, PRUNE_INTERVAL_MS_MIN);
-      const pruner = startInterval(pruneAll, pruneIntervalMs, (error) => onFault(error, 'pruning failed'));
-      background.push(listener, sweeper, pruner);
+      background.push(listener, upkeep.start(onFault));
     },
 
     /** Answers waiting polls with null and ends the background; verbs go on working until the database is closed. */
