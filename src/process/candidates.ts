@@ -27,8 +27,10 @@ export async function nextEligible(database: Database, kind: WorkKind, caps: Cap
   const [row] = await database.rows(sql<Candidate>`
     select w.seq::text as seq, w.id, w.environment_id as "environmentId", w.session_id as "sessionId", w.kind,
       w.hand_out_count as "handOut"
-    from (${sql.join([queuedItems(names, only), ...sorts], sql` union all `)}) c join ${names.workItems} w on w.seq = c.seq
-    order by c.priority desc, c.seq limit 1`);
+    from (
+      select s.seq from (${sql.join([queuedItems(names, only), ...sorts], sql` union all `)}) s
+      order by s.priority desc, s.seq limit 1
+    ) c join ${names.workItems} w on w.seq = c.seq`);
   return row === undefined ? null : Object.freeze(row);
 }
 

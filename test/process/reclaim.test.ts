@@ -159,6 +159,24 @@ t.test(
   },
 );
 
+t.test('the sweep ends so many at once, and tells when there are more', async (t) => {
+  const requests = Array.from({ length: 60 }, (_, n) => ({
+    ...{ environmentId: lane.cloud, sessionId: `ended ${n}`, kind: 'model_turn' as const },
+  }));
+  await queue.enqueueAll(requests);
+  await database.rows(sql`update ${database.names.workItems} set state = 'active', worker_id = 'x',
+    hand_out_count = 1, ${LAPSED}, cancel_requested_at = clock_timestamp()`);
+  const ended = async () => (await lane.all()).filter((item) => item.state === 'stopped').length;
+  for (const [more, count] of [
+    [true, 50],
+    [false, 60],
+    [false, 60],
+  ] as const) {
+    t.strictSame(await reap(database, DEFAULT_SETTINGS), { topics: [], more });
+    t.equal(await ended(), count);
+  }
+});
+
 const DOOMED = { cancelled: sql`cancel_requested_at = clock_timestamp()`, exhausted: sql`max_hand_outs = 1` };
 for (const [reason, columns] of Object.entries(DOOMED)) {
   t.test(
