@@ -6,6 +6,7 @@ import { MIGRATIONS } from '../migrations/index.ts';
 import { type Database, openDatabase } from '../src/db/connect.ts';
 import { migrate, schemaStatus } from '../src/db/migrate.ts';
 import { databaseUrl, ENGINES, type Engine, lapse, rowOf, testClient, testServer, until } from './support/harness.ts';
+import { hold } from './support/interleave.ts';
 import { freshDatabase, request, startMain } from './support/process.ts';
 import { versionBefore } from './support/version-0001.ts';
 
@@ -189,6 +190,22 @@ t.test(
     t.strictSame(await stored(database, columns), before);
   },
 );
+
+t.test('a migration that loses a deadlock to a transaction of a replica that serves is tried again', async (t) => {
+  const database = await oldDatabase(t, 'postgres');
+  const { workItems, environments } = database.names;
+  const serving = await hold(t, database, async ({ rows }, transaction) => {
+    await rows(sql`select from ${workItems}`);
+    return transaction;
+  });
+  const migrating = migrate(database);
+  await serving.untilBlocked();
+  // Asked for second, so that the migration is the one that finds the deadlock.
+  await database.rows(sql`select from ${environments}`, serving.answer);
+  await serving.commit();
+  await migrating;
+  t.equal(await schemaStatus(database), 'current');
+});
 
 t.test('a migration that fails leaves the database as it was', async (t) => {
   const database = await oldDatabase(t, 'postgres');

@@ -2,9 +2,10 @@ import { type DatabaseIntrospector, sql } from 'kysely';
 import { Migrator } from 'kysely/migration';
 import { MIGRATIONS } from '../../migrations/index.ts';
 import type { Database } from './connect.ts';
+import { isDeadlock } from './failures.ts';
 
 const TABLE = 'migrations';
-/** How often a replica waits for another one's migration, a lock timeout each: a minute in all. */
+/** How often a replica waits for another one's migration, or for what runs, a lock timeout each: a minute in all. */
 const TURNS_MAX = 12;
 const LOCK_TIMEOUT = '55P03';
 
@@ -29,8 +30,9 @@ export async function migrate(database: Database, migrations: Migrations = MIGRA
   for (let turns = TURNS_MAX; ; turns--) {
     const { error } = await migrator.migrateToLatest();
     if (error === undefined) return;
+    // Replicas that go on serving lock the tables in another order than a migration does: it is undone whole, and tried again.
     const isWaiting = error instanceof Error && 'code' in error && error.code === LOCK_TIMEOUT;
-    if (!isWaiting || turns === 1) throw error;
+    if (!(isWaiting || isDeadlock(error)) || turns === 1) throw error;
   }
 }
 
