@@ -123,11 +123,13 @@ export function createProcessLane({ database, settings, workerId, wake, listen }
 
     async complete(lease, { unlessCancelled = false } = {}, transaction = undefined) {
       checkLease(lease);
+      checkFlag('unlessCancelled', unlessCancelled);
       return told(await complete(place(transaction), lease, { unlessCancelled }), transaction);
     },
 
     async fail(lease, error, { isFinal = false } = {}, transaction = undefined) {
       checkLease(lease);
+      checkFlag('isFinal', isFinal);
       const { maxAttempts } = settings;
       return told(await fail(place(transaction), lease, error, { maxAttempts, isFinal }), transaction);
     },
@@ -150,6 +152,10 @@ function checkKind(kind: WorkKind): void {
   if (!WORK_KINDS.includes(kind)) {
     throw new QueueError('invalid_request', `kind must be one of ${WORK_KINDS.join(', ')}`);
   }
+}
+
+function checkFlag(field: string, value: unknown): void {
+  if (typeof value !== 'boolean') throw new QueueError('invalid_request', `${field} must be true or false`);
 }
 
 function checkCandidate({ seq, handOut }: Candidate): void {

@@ -130,6 +130,22 @@ for (const engine of ENGINES) {
       t.strictSame(await row(id), before);
     });
 
+    t.test('an option that is neither true nor false is refused by name before the database sees it', async (t) => {
+      const { id, lease } = await held();
+      const before = await row(id);
+      for (const value of ['yes', 1, null] as unknown as boolean[]) {
+        await t.rejects(queue.complete(lease, { unlessCancelled: value }), {
+          code: 'invalid_request',
+          message: /^unlessCancelled must be/,
+        });
+        await t.rejects(queue.fail(lease, 'x', { isFinal: value }), {
+          code: 'invalid_request',
+          message: /^isFinal must be/,
+        });
+      }
+      t.strictSame(await row(id), before);
+    });
+
     t.test('what a worker holds by polling is held by no proof of this lane', async (t) => {
       const id = await enqueue({ environmentId: selfHosted, kind: 'tool_exec' });
       await queue.poll({ environmentId: selfHosted, workerId: 'one', reclaimOlderThanMs: 60_000 });
