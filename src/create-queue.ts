@@ -225,19 +225,19 @@ export function createQueue({
       return patchMetadata(database, ref, patch);
     },
 
-    /** Refuses: not_found. */
+    /** Of the wire lane only. Refuses: not_found. */
     async retrieve(ref: WorkRef) {
       checkRef(ref);
       return retrieve(database, ref);
     },
 
-    /** Newest first. Refuses: environment_not_found, invalid_request. */
+    /** The wire lane, newest first. Refuses: environment_not_found, invalid_request. */
     async list(environmentId: string, page: { limit: number; page?: string | undefined }) {
       checkText('environmentId', environmentId, LIMITS.idCharacters);
       return list(database, environmentId, page);
     },
 
-    /** Refuses: environment_not_found. */
+    /** Of the wire lane. Refuses: environment_not_found. */
     async stats(environmentId: string) {
       checkText('environmentId', environmentId, LIMITS.idCharacters);
       await sightings.flush();
@@ -250,14 +250,14 @@ export function createQueue({
       return allStats(database);
     },
 
-    /** Who polls, and who holds what. Refuses: environment_not_found. */
+    /** Who polls, and who holds what of the wire lane. Refuses: environment_not_found. */
     async workers(environmentId: string) {
       checkText('environmentId', environmentId, LIMITS.idCharacters);
       await sightings.flush();
       return workers(database, environmentId);
     },
 
-    /** Why work does not move. Refuses: environment_not_found. */
+    /** Why work that workers poll does not move. Refuses: environment_not_found. */
     async diagnose(environmentId: string) {
       checkText('environmentId', environmentId, LIMITS.idCharacters);
       await Promise.all([sightings.flush(), refusals.flush()]);

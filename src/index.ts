@@ -34,7 +34,14 @@ export {
   type Queue,
   type QueueOptions,
 } from './create-queue.ts';
-export { type CallerTransaction, type Database, type DatabaseOptions, IN_MEMORY, openDatabase } from './db/connect.ts';
+export {
+  type CallerTransaction,
+  type Database,
+  type DatabaseOptions,
+  IN_MEMORY,
+  openDatabase,
+  type QueueTransaction,
+} from './db/connect.ts';
 export { DatabaseUnavailable } from './db/failures.ts';
 export { migrate, schemaStatus } from './db/migrate.ts';
 export type { Candidate, ExpiredLease } from './process/candidates.ts';

@@ -98,8 +98,29 @@ t.test('the library example runs against a real Postgres', async (t) => {
   const name = await freshDatabase(t);
   const url = new URL(databaseUrl());
   url.pathname = `/${name}`;
-  const { stdout } = await inNode(block('js library'), { DATABASE_URL: url.href });
+  const code = block('js library');
+  const client = new pg.Client({ connectionString: url.href });
+  await client.connect();
+  t.teardown(() => client.end());
+  await client.query(/ \/\/ (create table .*)$/m.exec(code)?.[1] ?? '');
+  const { stdout } = await inNode(code, { DATABASE_URL: url.href });
   t.equal(stdout, 'handed out session-1\n');
+  t.same((await client.query('select * from orders')).rows, [{ id: '1' }]);
+});
+
+t.test('the example of a keeper completes what it claimed', async (t) => {
+  const setUp = `import { createEnvironment, createQueue, keepLease, migrate, openDatabase } from 'leasehold';
+    const database = await openDatabase({});
+    await migrate(database);
+    const queue = createQueue({ database });
+    const { id: environmentId } = await createEnvironment(database, { name: 'cloud', type: 'cloud' });
+    await queue.enqueue({ environmentId, sessionId: 'session', kind: 'outputs_harvest', input: 'all' });
+    const harvest = async (input, signal) => console.log(input, signal.aborted);`;
+  const tearDown = `console.log((await database.rows(sql\`select stop_reason from leasehold.work_items\`))[0].stop_reason);
+    await queue.close();
+    await database.close();`;
+  const { stdout } = await inNode(`import { sql } from 'kysely';\n${setUp}\n${block('js keeper')}\n${tearDown}`, {});
+  t.equal(stdout, 'all false\nworker\n');
 });
 
 t.test('the example of executors answers, and ends cleanly by SIGTERM', async (t) => {

@@ -54,9 +54,12 @@ async function loadHandlers(path: string): Promise<Pick<RunnerOptions, 'handlers
   const file = resolve(path);
   if (!existsSync(file)) throw new UsageError([`--handlers ${path}: there is no such file`]);
   const module = await import(pathToFileURL(file).href).catch((error: unknown) => {
-    throw new Error(`--handlers ${path}: ${error instanceof Error ? error.message : error}`, { cause: error });
+    throw new UsageError([`--handlers ${path}: ${error instanceof Error ? error.message : error}`], { cause: error });
   });
-  return { handlers: module.handlers ?? module.default ?? {}, onReclaimed: module.onReclaimed };
+  if (module.handlers === undefined && module.default === undefined) {
+    throw new UsageError([`--handlers ${path}: it exports neither handlers nor a default`]);
+  }
+  return { handlers: module.handlers ?? module.default, onReclaimed: module.onReclaimed };
 }
 
 function makeRunner(path: string, options: RunnerOptions) {

@@ -23,6 +23,13 @@ export type CallerTransaction =
   // biome-ignore lint/suspicious/noExplicitAny: the caller's own database type does not concern us
   KyselyTransaction<any> | { query(text: string, values: unknown[]): Promise<{ rows: unknown[] }> };
 
+/**
+ * A transaction that we open: the names in it are the caller's, found by the search path. `database.kysely` qualifies them by our
+ * schema, and is for our own tables.
+ */
+// biome-ignore lint/suspicious/noExplicitAny: the caller's own database type does not concern us
+export type QueueTransaction = KyselyTransaction<any>;
+
 /** A statement: the `sql` template's or a builder's. */
 type Statement<Row> = { compile(provider: QueryExecutorProvider): CompiledQuery<Row> };
 
@@ -45,7 +52,7 @@ export type Database = {
 };
 
 export type DatabaseOptions = {
-  /** Postgres 14+. Without it the database is PGlite, in `dataDir`. */
+  /** Postgres 14+. Without it, or empty, the database is PGlite, in `dataDir`. */
   connectionString?: string | undefined;
   /** A direct connection for LISTEN when `connectionString` leads through a transaction pooler. */
   listenConnectionString?: string | undefined;
@@ -73,7 +80,7 @@ export async function openDatabase(options: DatabaseOptions): Promise<Database> 
   if (!SCHEMA_NAME.test(schema)) throw new Error(`schema must match ${SCHEMA_NAME}, got ${JSON.stringify(schema)}`);
   const channel = `${schema}_work`;
   const onFault = options.onFault ?? (() => {});
-  const engine = options.connectionString === undefined ? await openPglite(options) : openPostgres(options, onFault);
+  const engine = options.connectionString ? openPostgres(options, onFault) : await openPglite(options);
   const kysely = engine.kysely.withSchema(schema);
 
   return {

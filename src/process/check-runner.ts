@@ -10,13 +10,18 @@ import type { RunnerOptions } from './runner.ts';
 export const RUNNER_LIMITS = { concurrency: 1_000, graceSeconds: 86_400 } as const;
 const INTERVAL_MS = { min: 10, max: 3_600_000 };
 
-const SILENT: Logger = { info() {}, warn() {}, error() {} };
+/** What goes wrong is told also where nobody asked for it. */
+const PLAIN: Logger = {
+  info() {},
+  warn: (details, message) => console.warn(message, details),
+  error: (details, message) => console.error(message, details),
+};
 
 /** The options with their defaults, and the kinds that there are handlers for. Refuses: invalid_request, naming the option. */
 export function checkRunner<Transaction>(options: RunnerOptions<Transaction>) {
   const { store, handlers, workerId, onReclaimed = () => 'run' as const } = options;
   const { concurrency = 4, ttlSeconds = 60, stallSeconds = 0, graceSeconds = 10 } = options;
-  const { sweepIntervalMs = 1_000, backstopMs = 5_000, fetch = globalThis.fetch, logger = SILENT } = options;
+  const { sweepIntervalMs = 1_000, backstopMs = 5_000, fetch = globalThis.fetch, logger = PLAIN } = options;
   const kinds = checkHandlers(handlers);
   checkInteger('concurrency', concurrency, 1, RUNNER_LIMITS.concurrency);
   checkTtl(ttlSeconds);

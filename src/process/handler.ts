@@ -1,12 +1,12 @@
-import type { CallerTransaction } from '../db/connect.ts';
+import type { QueueTransaction } from '../db/connect.ts';
 import type { Enqueued, EnqueueRequest } from '../queue/enqueue.ts';
 import type { Claimed } from './claim.ts';
 
 /** What a handler may write in the settlement's transaction: it commits exactly when the item is done. A promise is waited for. */
-export type Settlement<Transaction = CallerTransaction> = (transaction: Transaction) => unknown;
+export type Settlement<Transaction = QueueTransaction> = (transaction: Transaction) => unknown;
 
 /** All that a handler needs is handed in, so that the same one runs in any host. */
-export type HandlerContext<Transaction = CallerTransaction> = {
+export type HandlerContext<Transaction = QueueTransaction> = {
   /**
    * Aborts when the work is to end, with a LeaseError (`lease_lost`, `work_stalled`, `cancelled`) or, when the runner shuts down and its
    * grace is over, an AbortError. But for `cancelled` nobody waits for the work from then on.
@@ -30,7 +30,7 @@ export type Logger = Record<'info' | 'warn' | 'error', (details: object, message
  * Does the work of one item. What it answers is the settlement, when that writes something: the item is completed in the same
  * transaction. A throw, also the settlement's, is a failed attempt. A settlement is not waited for past the end of the item's lease.
  */
-export type Handler<Transaction = CallerTransaction> = (
+export type Handler<Transaction = QueueTransaction> = (
   item: Claimed,
   context: HandlerContext<Transaction>,
   // biome-ignore lint/suspicious/noConfusingVoidType: a handler that answers nothing is one, too
@@ -40,7 +40,7 @@ export const VERDICTS = ['run', 'done', 'fail'] as const;
 /** What is to become of an item whose claimant died. `done`: its result is sealed, complete it. `fail`: set it aside. */
 export type Verdict = (typeof VERDICTS)[number];
 
-export type OnReclaimed<Transaction = CallerTransaction> = (
+export type OnReclaimed<Transaction = QueueTransaction> = (
   item: Claimed,
   context: HandlerContext<Transaction>,
 ) => Promise<Verdict> | Verdict;

@@ -1,5 +1,4 @@
-import type { Transaction as KyselyTransaction } from 'kysely';
-import { type CallerTransaction, type Database, within } from '../db/connect.ts';
+import { type CallerTransaction, type Database, type QueueTransaction, within } from '../db/connect.ts';
 import { cancelSession } from '../queue/cancel-session.ts';
 import { QueueError } from '../queue/errors.ts';
 import { kindTopic, WORK_KINDS, type WorkKind } from '../queue/items.ts';
@@ -25,10 +24,9 @@ export type ProcessLaneOptions = {
   readonly listen: (topics: readonly string[], listener: () => void) => () => void;
 };
 
-export type ProcessLane = Omit<WorkStore, 'enqueue' | 'transaction'> & {
+export type ProcessLane = Omit<WorkStore<CallerTransaction>, 'enqueue' | 'transaction'> & {
   /** Gives a transaction of Kysely's: with tables of the caller's own, whatever they are. */
-  // biome-ignore lint/suspicious/noExplicitAny: see CallerTransaction
-  transaction<Result>(run: (transaction: KyselyTransaction<any>) => Promise<Result>): Promise<Result>;
+  transaction<Result>(run: (transaction: QueueTransaction) => Promise<Result>): Promise<Result>;
   /** As `renew`, and throws what that tells: LeaseError lease_lost, or DatabaseUnavailable. */
   extend(lease: Lease, ttlSeconds: number): Promise<Extended>;
 };
@@ -48,10 +46,11 @@ export function createProcessLane({ database, settings, workerId, wake, listen }
   };
 
   const take = async (
-    options: ClaimOptions,
+    options: ClaimOptions | undefined,
     run: (options: { ttlSeconds: number; workerId: string }, settings: ClaimSettings) => Promise<Taken>,
   ) => {
-    const claimant = { ttlSeconds: options.ttlSeconds, workerId: options.workerId ?? workerId };
+    // A caller without types may leave them out.
+    const claimant = { ttlSeconds: options?.ttlSeconds ?? Number.NaN, workerId: options?.workerId ?? workerId };
     checkTtl(claimant.ttlSeconds);
     checkText('workerId', claimant.workerId, LIMITS.workerIdCharacters);
     return told(await run(claimant, settings), undefined).claimed;
@@ -65,8 +64,7 @@ export function createProcessLane({ database, settings, workerId, wake, listen }
 
   return {
     // Only `within` has others, and a lane is never made of that.
-    // biome-ignore lint/suspicious/noExplicitAny: see CallerTransaction
-    transaction: (run) => database.transaction((transaction) => run(transaction as KyselyTransaction<any>)),
+    transaction: (run) => database.transaction((transaction) => run(transaction as QueueTransaction)),
     onWork: (kinds, listener) => listen(kinds.map(kindTopic), listener),
 
     async claim(what, options) {

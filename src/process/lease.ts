@@ -52,7 +52,10 @@ export const isHeld = (lease: Lease): RawBuilder<unknown> =>
   sql`${isTheirs(lease)} and w.lease_expires_at >= ${lease.expiresAt}::timestamptz`;
 
 export const leaseLost = ({ seq, workerId }: Lease): LeaseError =>
-  new LeaseError('lease_lost', `${workerId} does not hold item ${seq} by this lease (any more)`);
+  new LeaseError(
+    'lease_lost',
+    `${workerId} does not hold item ${seq} by this lease: it was renewed since, lapsed and was taken over, or ended`,
+  );
 
 /** What SQL could not take. Refuses: invalid_request. */
 export function checkLease(lease: Lease): void {

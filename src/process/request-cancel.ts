@@ -1,7 +1,8 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
+import { QueueError } from '../queue/errors.ts';
 import { successors } from '../queue/follow-up.ts';
-import { checkRef, notFound, tellOf, type WorkRef, type WorkState } from '../queue/items.ts';
+import { checkRef, tellOf, type WorkRef, type WorkState } from '../queue/items.ts';
 import { topicsOf } from '../queue/topics.ts';
 
 export type CancelRequested = {
@@ -38,6 +39,8 @@ export async function requestCancel(database: Database, { environmentId, id }: W
       (select json_agg(s)::text from successor s) as successors,
       ${isTransaction ? tellOf(channel, 'successor') : sql`null`} as told
     from current c`);
-  if (row === undefined) throw notFound(id);
+  if (row === undefined) {
+    throw new QueueError('not_found', `work item ${id} is not one that is claimed here: what workers poll is stopped`);
+  }
   return { accepted: row.accepted === 'true', state: row.state, topics: topicsOf(row.successors) };
 }

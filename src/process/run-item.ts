@@ -158,7 +158,7 @@ async function isInTime(settled: Promise<void>, leaseEndsAtMs: number, released:
 }
 
 async function settleOnce<Transaction>(
-  { lease, id, kind }: Claimed,
+  { lease, id, kind, attempt }: Claimed,
   outcome: Outcome<Transaction>,
   { store, logger, retryIn }: ItemOptions<Transaction>,
 ): Promise<void> {
@@ -169,8 +169,11 @@ async function settleOnce<Transaction>(
       await store.requeue(lease);
       return;
     case 'failed': {
-      logger.warn({ work: id, kind, err: outcome.error }, 'the work of an item failed');
-      const { retryInMs } = await store.fail(lease, outcome.error, { isFinal: outcome.isFinal });
+      const { error, isFinal } = outcome;
+      const { state, reason, retryInMs } = await store.fail(lease, error, { isFinal });
+      const about = { work: id, kind, attempt, state, reason, retryInMs, err: error };
+      if (reason === 'cancelled') logger.info(about, 'the work of an item was cancelled');
+      else logger.warn(about, 'the work of an item failed');
       if (retryInMs !== null) retryIn(retryInMs);
       return;
     }

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { CallerTransaction } from '../db/connect.ts';
+import type { QueueTransaction } from '../db/connect.ts';
 import type { WorkKind } from '../queue/items.ts';
 import { checkRunner } from './check-runner.ts';
 import type { Claimed } from './claim.ts';
@@ -8,8 +8,9 @@ import type { Handler, Logger, OnReclaimed } from './handler.ts';
 import { type ItemOptions, runItem } from './run-item.ts';
 import type { WorkStore } from './store.ts';
 
-export type RunnerOptions<Transaction = CallerTransaction> = {
-  readonly store: WorkStore<Transaction>;
+export type RunnerOptions<Transaction = QueueTransaction> = {
+  /** A queue: its transactions are Kysely's. */
+  readonly store: NoInfer<WorkStore<Transaction>>;
   readonly handlers: { readonly [kind in WorkKind]?: Handler<Transaction> | undefined };
   /** How many items at once, of all kinds: 1 to 1000, default 4. */
   readonly concurrency?: number | undefined;
@@ -28,6 +29,7 @@ export type RunnerOptions<Transaction = CallerTransaction> = {
   /** Decides for an item that was taken over: part of its work, or all of it, may be done. Default: `run`. */
   readonly onReclaimed?: OnReclaimed<Transaction> | undefined;
   readonly fetch?: typeof fetch | undefined;
+  /** Told of failed attempts, lost leases and a store that is away; default: the console, without what is only informative. */
   readonly logger?: Logger | undefined;
 };
 
@@ -39,7 +41,7 @@ const RETRY_MS = 500;
  * work goes on for the grace with its leases kept, the rest is released at once, its attempts unspent. No handler's throw and no
  * failure of the store ends it. Refuses: invalid_request.
  */
-export function createRunner<Transaction = CallerTransaction>(options: RunnerOptions<Transaction>) {
+export function createRunner<Transaction = QueueTransaction>(options: RunnerOptions<Transaction>) {
   const { store, handlers, kinds, concurrency, claimBy, stallSeconds, onReclaimed, fetch, ...checked } =
     checkRunner(options);
   const { sweepIntervalMs, backstopMs, graceSeconds, logger } = checked;

@@ -1,4 +1,4 @@
-import type { CallerTransaction } from '../db/connect.ts';
+import type { QueueTransaction } from '../db/connect.ts';
 import type { Enqueued, EnqueueRequest } from '../queue/enqueue.ts';
 import type { WorkItem, WorkKind, WorkRef, WorkState } from '../queue/items.ts';
 import type { MetadataPatch } from '../queue/metadata.ts';
@@ -29,7 +29,7 @@ export type Renewal =
  * `transaction` write in it and neither commit nor roll back; without one they commit by themselves. What a verb refuses or
  * throws has changed nothing. All may fail with an error of the store's own when that does not answer (`DatabaseUnavailable`).
  */
-export interface WorkStore<Transaction = CallerTransaction> {
+export interface WorkStore<Transaction = QueueTransaction> {
   /** Puts work in; idempotent while live. */
   enqueue(request: EnqueueRequest, transaction?: Transaction): Promise<Enqueued>;
   /** Several statements, all or nothing. */
