@@ -28,9 +28,11 @@ export function up(schema: string) {
         where state = 'queued' and lane = 'process' and next_attempt_at is not null`,
       sql`create index work_items_claimed on ${t('work_items')} (kind, seq)
         where state = 'active' and lane = 'process'`,
-      // Oldest first, whatever the priority: what has waited for long enough.
+      // Oldest first, whatever the priority: what has waited for long enough. Here, too, what is for later stands apart.
       sql`create index work_items_waiting on ${t('work_items')} (environment_id, created_at)
-        where state = 'queued' and lane = 'wire'`,
+        where state = 'queued' and lane = 'wire' and not_before is null`,
+      sql`create index work_items_waiting_due on ${t('work_items')} (environment_id, not_before)
+        where state = 'queued' and lane = 'wire' and not_before is not null`,
     ];
     for (const statement of statements) await statement.execute(db);
   };

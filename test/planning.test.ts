@@ -136,6 +136,10 @@ t.test('a claim and a renewal read neither the queue nor what waits, however the
     10_000,
   );
   await fill(sql`created_at`, sql`'queued', 'tool_exec', 'wire', now() + interval '1 hour'`, 'young', 10_000);
+  const later = sql`'queued', 'tool_exec', 'wire', now() - interval '1 hour', now() + interval '1 hour'`;
+  await fill(sql`created_at, not_before`, later, 'later', 10_000);
+  const then = sql`'queued', 'tool_exec', 'wire', now() - interval '1 hour', now() - interval '1 minute'`;
+  await fill(sql`created_at, not_before`, then, 'for then', 10_000);
   await fill(sql`next_attempt_at`, sql`'queued', 'web_exec', 'process', now() - interval '1 hour'`, 'due', 10_000);
   await fill(sql`created_at`, sql`'queued', 'tool_exec', 'wire', now() - interval '1 hour'`, 'refused', 10_000);
   const isBounded = async (when: string, kinds: readonly WorkKind[], most: number) => {

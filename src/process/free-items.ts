@@ -60,20 +60,29 @@ export const lapsedItems = (
         order by w.priority desc, w.seq limit ${sql.lit(LAPSED_MAX)}
       )`;
 
-/** First refusal is over (see `claimNext`): the oldest of each environment, as what a poll may take, and not for the last time. */
+/**
+ * First refusal is over (see `claimNext`): the oldest of each environment, as what a poll may take, and not for the last time. Of what
+ * was for later, those that have been due for longest: what still is would be read past by claims of all environments.
+ */
 export const refusedItems = (
   { workItems, environments }: TableNames,
   only: RawBuilder<unknown>,
   { maxHandOuts }: CapSettings,
-): RawBuilder<unknown> => sql`(
+): RawBuilder<unknown> => {
+  const oldest = (isDue: RawBuilder<unknown>, age: RawBuilder<unknown>) => sql`(
+            select ${columns} from ${workItems} w
+            where w.environment_id = e.id and w.lane = 'wire' and w.state = 'queued' and ${isDue}
+              and w.created_at <= statement_timestamp() - e.fallback_after_ms * interval '1 millisecond'
+              and (w.lease_expires_at is null or w.lease_expires_at <= clock_timestamp())
+              and coalesce(w.hand_out_count < coalesce(w.max_hand_outs, e.max_hand_outs, ${maxHandOuts}::integer), true) and ${only}
+            order by ${age} limit ${sql.lit(CANDIDATES_MAX)}
+          )`;
+  return sql`(
         select f.* from ${environments} e cross join lateral (
-          select ${columns} from ${workItems} w
-          where w.environment_id = e.id and w.lane = 'wire' and w.state = 'queued'
-            and w.created_at <= statement_timestamp() - e.fallback_after_ms * interval '1 millisecond'
-            and (w.lease_expires_at is null or w.lease_expires_at <= clock_timestamp())
-            and (w.not_before is null or w.not_before <= clock_timestamp())
-            and coalesce(w.hand_out_count < coalesce(w.max_hand_outs, e.max_hand_outs, ${maxHandOuts}::integer), true) and ${only}
-          order by w.created_at limit ${sql.lit(CANDIDATES_MAX)}
+          ${oldest(sql`w.not_before is null`, sql`w.created_at`)}
+          union all
+          ${oldest(sql`w.not_before <= statement_timestamp()`, sql`w.not_before`)}
         ) f
         where e.fallback_after_ms is not null and e.paused_at is null
       )`;
+};
