@@ -25,7 +25,10 @@ const imports = new Map(files.map((file) => [file, importsOf(file)]));
 
 /** Design §2. `in`: whose imports; `never`: what they must not reach for; `typesOnly`: what they may name, but not run. */
 const RULES: { in: RegExp; never?: RegExp; typesOnly?: RegExp }[] = [
-  { in: /^src\/queue\//, never: /^(fastify|@fastify\/|typebox|@opentelemetry\/|src\/(http|wire|control|dispatch|process)\/)/ },
+  {
+    in: /^src\/queue\//,
+    never: /^(fastify|@fastify\/|typebox|@opentelemetry\/|src\/(http|wire|control|dispatch|process)\/)/,
+  },
   { in: /^src\/dispatch\//, never: /^(?!src\/(dispatch|queue)\/|node:)/, typesOnly: /^src\/queue\// },
   { in: /^src\/db\//, never: /^src\/(?!db\/)/ },
   { in: /^src\/wire\//, never: /^(fastify|@fastify\/|src\/(http|dispatch|db)\/)/, typesOnly: /^src\/control\// },

@@ -134,7 +134,7 @@ t.test('wrong arguments are named, with exit 2, before the database is asked', a
       [/^leasehold: --handlers must /m, /^leasehold: --concurrency must /m, /--help tells/],
     ],
     [['--handlers', '/nowhere/handlers.ts'], [/\/nowhere\/handlers\.ts: there is no such file/]],
-    [['--handlers', moduleOf(t, 'export const one = 1;')], [/handlers must name one or more of model_turn/]],
+    [['--handlers', moduleOf(t, 'export const one = 1;')], [/exports neither handlers nor a default/]],
     [
       ['--handlers', moduleOf(t, 'export default { model_turn() {} }; export const onReclaimed = 1;')],
       [/onReclaimed must be a function/],

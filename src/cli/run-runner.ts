@@ -54,7 +54,7 @@ async function loadHandlers(path: string): Promise<Pick<RunnerOptions, 'handlers
   const file = resolve(path);
   if (!existsSync(file)) throw new UsageError([`--handlers ${path}: there is no such file`]);
   const module = await import(pathToFileURL(file).href).catch((error: unknown) => {
-    throw new UsageError([`--handlers ${path}: ${error instanceof Error ? error.message : error}`], { cause: error });
+    throw new Error(`--handlers ${path}: ${error instanceof Error ? error.message : error}`, { cause: error });
   });
   if (module.handlers === undefined && module.default === undefined) {
     throw new UsageError([`--handlers ${path}: it exports neither handlers nor a default`]);

@@ -201,6 +201,7 @@ for (const engine of ENGINES) {
       for (const ttlSeconds of [0, -1, 1.5, 86_401, Number.NaN, '60' as unknown as number]) {
         await refused(queue.claim('model_turn', { ttlSeconds }), /ttlSeconds/);
       }
+      await refused(queue.claim('model_turn', undefined as never), /ttlSeconds/);
       for (const workerId of ['', 'x'.repeat(257), 'a\0b', '\ud800']) {
         await refused(queue.claim('model_turn', { ttlSeconds: 60, workerId }), /workerId/);
       }

@@ -83,6 +83,43 @@ t.test('a settlement that hangs keeps its place for no longer than its lease', a
   t.match(logged, [{ details: { work: 'work_1' }, message: /took too long/ }]);
 });
 
+t.test('what goes wrong is told on the console where no logger is given; what does not is not', async (t) => {
+  const { queue, environmentId, enqueue, untilStopped } = await processLane(t);
+  const told = { warn: t.capture(console, 'warn', () => {}), error: t.capture(console, 'error', () => {}) };
+  const handlers = { model_turn: () => Promise.reject(new Error('no model')), web_exec: async () => {} };
+  startRunner(t, { store: queue, handlers, ...NEVER, logger: undefined });
+  const { item } = await queue.enqueue({ environmentId, sessionId: 'vain', kind: 'model_turn', maxAttempts: 1 });
+  await untilStopped(item.id, 'failed');
+  await untilStopped(await enqueue('fine', 'web_exec'));
+  const [warning, ...more] = told.warn();
+  t.match(warning?.args, [/work of an item failed/, { work: item.id, attempt: 1, state: 'stopped', reason: 'failed' }]);
+  t.strictSame([...more, ...told.error()], []);
+});
+
+t.test('that a cancelled item ends is no failure to warn of', async (t) => {
+  const { queue, enqueue, untilStopped, environmentId } = await processLane(t);
+  const begun = gate();
+  const handlers = {
+    async model_turn(_: Claimed, { signal }: { signal: AbortSignal }) {
+      begun.resolve();
+      await new Promise((resolve) => signal.addEventListener('abort', resolve));
+      signal.throwIfAborted();
+    },
+  };
+  const levels: string[] = [];
+  const logger = {
+    info: (_: object, message: string) => void levels.push(`info ${message}`),
+    warn: (_: object, message: string) => void levels.push(`warn ${message}`),
+    error: (_: object, message: string) => void levels.push(`error ${message}`),
+  };
+  startRunner(t, { store: queue, handlers, ...NEVER, ttlSeconds: 1, logger });
+  const id = await enqueue('cancelled');
+  await begun.promise;
+  await queue.requestCancel({ environmentId, id });
+  await untilStopped(id, 'cancelled');
+  t.strictSame(levels, ['info the work of an item was cancelled']);
+});
+
 t.test('what is put in during a look is looked for after it', async (t) => {
   const { queue, enqueue, untilStopped } = await processLane(t);
   const { promise: looked, resolve: look } = gate();
