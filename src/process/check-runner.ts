@@ -1,9 +1,9 @@
 import { QueueError } from '../queue/errors.ts';
 import { WORK_KINDS, type WorkKind } from '../queue/items.ts';
 import { checkInteger, checkText, isRecord, LIMITS } from '../queue/limits.ts';
+import { checkTtl } from './checks.ts';
 import type { Logger } from './handler.ts';
 import { checkStall } from './keep-lease.ts';
-import { checkTtl } from './lease.ts';
 import type { RunnerOptions } from './runner.ts';
 
 /** The grace: a timer takes no more than 24 days. */

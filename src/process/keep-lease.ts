@@ -1,6 +1,7 @@
 import { QueueError } from '../queue/errors.ts';
+import { checkTtl } from './checks.ts';
 import type { Claimed } from './claim.ts';
-import { checkTtl, type Lease, LeaseError } from './lease.ts';
+import { type Lease, LeaseError } from './lease.ts';
 import type { Renewal, WorkStore } from './store.ts';
 
 export type KeepLeaseOptions = {

@@ -1,14 +1,24 @@
 import { type CallerTransaction, type Database, type QueueTransaction, within } from '../db/connect.ts';
 import { cancelSession } from '../queue/cancel-session.ts';
 import { QueueError } from '../queue/errors.ts';
-import { kindTopic, WORK_KINDS, type WorkKind } from '../queue/items.ts';
+import { kindTopic } from '../queue/items.ts';
 import { checkInteger, checkText, LIMITS } from '../queue/limits.ts';
 import type { QueueSettings } from '../queue/settings.ts';
 import { assertOwned } from './assert.ts';
-import { type Candidate, expired, nextEligible } from './candidates.ts';
+import { expired, nextEligible } from './candidates.ts';
+import {
+  checkCandidate,
+  checkFlag,
+  checkKind,
+  checkKinds,
+  checkLease,
+  checkOptions,
+  checkTransaction,
+  checkTtl,
+} from './checks.ts';
 import { type ClaimSettings, claimCandidate, claimNext, reclaim, type Taken } from './claim.ts';
 import { cancelRequested, type Extended, extend } from './extend.ts';
-import { checkLease, checkTtl, type Lease, LeaseError } from './lease.ts';
+import { type Lease, LeaseError } from './lease.ts';
 import { requestCancel } from './request-cancel.ts';
 import { complete, fail, requeue } from './settle.ts';
 import type { ClaimOptions, WorkStore } from './store.ts';
@@ -33,8 +43,11 @@ export type ProcessLane = Omit<WorkStore<CallerTransaction>, 'enqueue' | 'transa
 
 /** The verbs of the process lane: checks what a caller gave, runs the statement, wakes whom its outcome is for. */
 export function createProcessLane({ database, settings, workerId, wake, listen }: ProcessLaneOptions): ProcessLane {
-  const place = (transaction: CallerTransaction | undefined) =>
-    transaction === undefined ? database : within(database, transaction);
+  const place = (transaction: CallerTransaction | undefined) => {
+    if (transaction === undefined) return database;
+    checkTransaction(transaction);
+    return within(database, transaction);
+  };
 
   /** In a transaction the notification is part of it. */
   const told = <Outcome extends { readonly topics: readonly string[] }>(
@@ -82,7 +95,7 @@ export function createProcessLane({ database, settings, workerId, wake, listen }
     },
 
     async expired(kinds, limit = LIMITS.pageItems) {
-      kinds.forEach(checkKind);
+      checkKinds(kinds);
       checkInteger('limit', limit, 1, LIMITS.pageItems);
       return expired(database, kinds, limit);
     },
@@ -110,7 +123,7 @@ export function createProcessLane({ database, settings, workerId, wake, listen }
 
     async assert(lease, transaction) {
       checkLease(lease);
-      if (transaction === undefined) throw new QueueError('invalid_request', 'assert needs a transaction');
+      checkTransaction(transaction);
       await assertOwned(database, lease, transaction);
     },
 
@@ -119,14 +132,18 @@ export function createProcessLane({ database, settings, workerId, wake, listen }
       return updateOwned(place(transaction), lease, patch);
     },
 
-    async complete(lease, { unlessCancelled = false } = {}, transaction = undefined) {
+    async complete(lease, options = {}, transaction = undefined) {
       checkLease(lease);
+      checkOptions(options);
+      const { unlessCancelled = false } = options;
       checkFlag('unlessCancelled', unlessCancelled);
       return told(await complete(place(transaction), lease, { unlessCancelled }), transaction);
     },
 
-    async fail(lease, error, { isFinal = false } = {}, transaction = undefined) {
+    async fail(lease, error, options = {}, transaction = undefined) {
       checkLease(lease);
+      checkOptions(options);
+      const { isFinal = false } = options;
       checkFlag('isFinal', isFinal);
       const { maxAttempts } = settings;
       return told(await fail(place(transaction), lease, error, { maxAttempts, isFinal }), transaction);
@@ -144,21 +161,4 @@ export function createProcessLane({ database, settings, workerId, wake, listen }
     cancelSession: (environmentId, sessionId, transaction) =>
       cancelSession(place(transaction), environmentId, sessionId),
   };
-}
-
-function checkKind(kind: WorkKind): void {
-  if (!WORK_KINDS.includes(kind)) {
-    throw new QueueError('invalid_request', `kind must be one of ${WORK_KINDS.join(', ')}`);
-  }
-}
-
-function checkFlag(field: string, value: unknown): void {
-  if (typeof value !== 'boolean') throw new QueueError('invalid_request', `${field} must be true or false`);
-}
-
-function checkCandidate({ seq, handOut }: Candidate): void {
-  checkInteger('candidate.handOut', handOut, 0, 2 ** 31 - 1);
-  if (typeof seq !== 'string' || !/^\d{1,18}$/.test(seq)) {
-    throw new QueueError('invalid_request', 'candidate.seq must be the digits that were read');
-  }
 }

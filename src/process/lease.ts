@@ -1,6 +1,4 @@
 import { type RawBuilder, sql } from 'kysely';
-import { QueueError } from '../queue/errors.ts';
-import { checkInteger, checkText, isInstant, LIMITS } from '../queue/limits.ts';
 
 /**
  * The proof that an item is held, as the database recorded it: a frozen value, never a handle. It changes with every renewal,
@@ -56,18 +54,3 @@ export const leaseLost = ({ seq, workerId }: Lease): LeaseError =>
     'lease_lost',
     `${workerId} does not hold item ${seq} by this lease: it was renewed since, lapsed and was taken over, or ended`,
   );
-
-/** What SQL could not take. Refuses: invalid_request. */
-export function checkLease(lease: Lease): void {
-  if (typeof lease.seq !== 'string' || !/^\d{1,18}$/.test(lease.seq)) {
-    throw new QueueError('invalid_request', 'lease.seq must be the digits that the claim answered');
-  }
-  checkText('lease.workerId', lease.workerId, LIMITS.workerIdCharacters);
-  checkInteger('lease.handOut', lease.handOut, 1, 2 ** 31 - 1);
-  if (typeof lease.expiresAt !== 'string' || !isInstant(lease.expiresAt)) {
-    throw new QueueError('invalid_request', 'lease.expiresAt must be the instant that the claim answered');
-  }
-}
-
-/** Refuses: invalid_request. */
-export const checkTtl = (ttlSeconds: number): void => checkInteger('ttlSeconds', ttlSeconds, 1, LIMITS.leaseTtlSeconds);

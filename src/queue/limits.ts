@@ -42,7 +42,8 @@ export const LIMITS = {
 const LONE_SURROGATE = /[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/;
 
 /** True when Postgres can store the text and give it back the same: no NUL, no unpaired surrogate. */
-export const isStorable = (text: string): boolean => !text.includes('\0') && !LONE_SURROGATE.test(text);
+export const isStorable = (text: unknown): text is string =>
+  typeof text === 'string' && !text.includes('\0') && !LONE_SURROGATE.test(text);
 
 /** Length in code points, as JSON Schema counts. */
 export const characters = (text: string): number => {

@@ -10,7 +10,7 @@ import {
   type WorkItem,
   type WorkRef,
 } from './items.ts';
-import { invalidMetadata, isStorable, LIMITS, metadataProblems, tooManyPairs } from './limits.ts';
+import { invalidMetadata, isRecord, isStorable, LIMITS, metadataProblems, tooManyPairs } from './limits.ts';
 
 /**
  * Merges a patch into an item's metadata: a null deletes, "" is a value, an omitted key is kept. Two patches at once never
@@ -44,6 +44,7 @@ export async function mergeMetadata(
   patch: MetadataPatch,
   elsewhere: RawBuilder<unknown> = sql`null`,
 ): Promise<WorkItem | { readonly presentId: string | null }> {
+  if (!isRecord(patch)) throw invalidMetadata(['metadata must be an object']);
   const { workItems } = database.names;
   const deletes = Object.keys(patch).filter((key) => patch[key] === null && isStorable(key)); // others cannot be there
   const sets = Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== null));

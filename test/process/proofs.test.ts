@@ -130,6 +130,34 @@ for (const engine of ENGINES) {
       t.strictSame(await row(id), before);
     });
 
+    t.test('what is no lease, candidate, list, option or transaction at all is refused by name', async (t) => {
+      const { id, lease } = await held();
+      const before = await row(id);
+      const refused = (asked: Promise<unknown>, message: RegExp) =>
+        t.rejects(asked, { code: 'invalid_request', message }, `${message}`);
+      const by = { ttlSeconds: 60 };
+      for (const value of [undefined, null, 5, 'text'] as never[]) {
+        for (const verb of Object.values(VERBS)) await refused(verb(value), /^lease must/);
+        if (typeof value !== 'string') await refused(queue.claim(value, by), /^what is claimed must/);
+        await refused(queue.expired(value), /^kinds must/);
+        await refused(queue.assert(lease, value), /^transaction must/);
+        if (value === undefined) continue;
+        await refused(queue.complete(lease, {}, value), /^transaction must/);
+        await refused(queue.complete(lease, value), /^options must/);
+        await refused(queue.fail(lease, 'x', value), /^options must/);
+      }
+      for (const transaction of [{ query: async () => ({ rows: [] }) }, database.kysely] as never[]) {
+        await refused(queue.complete(lease, transaction), /options must .*: a transaction comes after/);
+        await refused(queue.fail(lease, 'x', transaction), /options must/);
+      }
+      for (const value of [undefined, 5] as never[]) {
+        await t.rejects(queue.requestCancel({ environmentId: value, id }), { code: 'not_found' });
+        await t.rejects(queue.requestCancel({ environmentId: selfHosted, id: value }), { code: 'not_found' });
+        await t.rejects(queue.updateOwned(lease, value), { code: 'invalid_metadata' });
+      }
+      t.strictSame(await row(id), before);
+    });
+
     t.test('an option that is neither true nor false is refused by name before the database sees it', async (t) => {
       const { id, lease } = await held();
       const before = await row(id);
