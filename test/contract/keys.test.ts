@@ -66,6 +66,20 @@ for (const engine of ENGINES) {
     const refusedSoon = (environmentId: string | null, key: string) =>
       until('the key to be refused', async () => (await use(environmentId, key)) === 401, 1_500);
 
+    t.test(
+      'deleting an environment revokes its live keys, and leaves those that were revoked as they were',
+      async (t) => {
+        const made = await call('POST', '/v1/environments', { as, body: { name: 'to be deleted' } });
+        const at = `/control/v1/environments/${made.json.id}/keys`;
+        const [live, over] = [await issue(at), await issue(at)];
+        await call('DELETE', `${at}/${over.id}`, { as });
+        const before = await keyRow(database, over.id, database);
+        t.equal((await call('DELETE', `/v1/environments/${made.json.id}`, { as })).status, 200);
+        t.strictSame(await keyRow(database, over.id, database), before);
+        t.match(await keyRow(database, live.id, database), { revoked_at: String, changed_at: String });
+      },
+    );
+
     for (const { what, environmentId, at, role, other } of await kinds(server)) {
       const row = (id: string) => keyRow(database, id, database);
 
