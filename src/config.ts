@@ -18,6 +18,8 @@ export type Config = {
   readonly shutdownGraceSeconds: number;
   readonly retentionDays: number;
   readonly maxHandOuts: number | null;
+  readonly maxHandOvers: number;
+  readonly maxAttempts: number;
   readonly logLevel: LogLevel;
   /** Undefined unless the standard variables name an endpoint: then metrics are exported there. */
   readonly otlp: { readonly protocol: OtlpProtocol; readonly exportIntervalMs: number } | undefined;
@@ -148,6 +150,8 @@ export function readConfig(environment: Environment): Config {
     shutdownGraceSeconds: integer('SHUTDOWN_GRACE_SECONDS', 10, 0, 3_600),
     retentionDays: integer('RETENTION_DAYS', DEFAULT_SETTINGS.retentionDays, 1, LIMITS.retentionDays),
     maxHandOuts: integer('MAX_HAND_OUTS', DEFAULT_SETTINGS.maxHandOuts, 1, LIMITS.handOuts),
+    maxHandOvers: integer('MAX_HAND_OVERS', DEFAULT_SETTINGS.maxHandOvers, 0, LIMITS.handOuts),
+    maxAttempts: integer('MAX_ATTEMPTS', DEFAULT_SETTINGS.maxAttempts, 1, LIMITS.attempts),
     logLevel: oneOf('LOG_LEVEL', LOG_LEVELS, 'info'),
     otlp,
   };

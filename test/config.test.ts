@@ -28,6 +28,8 @@ const DEFAULTS: Config = {
   shutdownGraceSeconds: 10,
   retentionDays: 7,
   maxHandOuts: null,
+  maxHandOvers: 10,
+  maxAttempts: 25,
   logLevel: 'info',
   otlp: undefined,
 };
@@ -51,6 +53,8 @@ const INTEGERS: [variable: string, field: keyof Config, min: number, max: number
   ['SHUTDOWN_GRACE_SECONDS', 'shutdownGraceSeconds', 0, 3600],
   ['RETENTION_DAYS', 'retentionDays', 1, 36_500],
   ['MAX_HAND_OUTS', 'maxHandOuts', 1, 1_000_000],
+  ['MAX_HAND_OVERS', 'maxHandOvers', 0, 1_000_000],
+  ['MAX_ATTEMPTS', 'maxAttempts', 1, 1_000_000],
 ];
 const NO_INTEGERS = ['1e2', '0x10', ' 5 ', '5 ', '5.0', '-1', '+5', '05', 'five', '٣', '99999999999999999999'];
 
