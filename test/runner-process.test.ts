@@ -2,25 +2,16 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { sql } from 'kysely';
 import t, { type Test } from 'tap';
-import { createEnvironment, createQueue, migrate, openDatabase, type WorkKind } from '../src/index.ts';
+import { createEnvironment, createQueue, openDatabase, type WorkKind } from '../src/index.ts';
 import { rowOf, until } from './support/harness.ts';
 import { freshDatabase, type Process, runLeasehold, runMain, testFolder } from './support/process.ts';
+import { SETTLING, settlingPlace } from './support/settling.ts';
 
-const SETTLING = join(import.meta.dirname, 'support', 'settling-handlers.ts');
 const START_MS_MAX = 30_000;
 
 /** An empty database, opened here, too, with a queue and a cloud environment. */
 async function place(t: Test) {
-  const url = await freshDatabase(t);
-  const database = await openDatabase({ connectionString: url, poolConnectionsMax: 2 });
-  const queue = createQueue({ database });
-  t.teardown(async () => {
-    await queue.close();
-    await database.close();
-  });
-  await migrate(database);
-  await database.rows(sql`create table public.settled (session_id text not null, worker_id text not null)`);
-  const { id: environmentId } = await createEnvironment(database, { name: 'cloud', type: 'cloud' });
+  const { url, database, queue, environmentId } = await settlingPlace(t);
   const enqueue = async (sessionId: string, kind: WorkKind = 'model_turn') =>
     (await queue.enqueue({ environmentId, sessionId, kind })).item.id;
   return { url, database, enqueue, row: (id: string) => rowOf(database, id) };

@@ -1,12 +1,10 @@
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'kysely';
 import t from 'tap';
-import { createEnvironment, createQueue, migrate, openDatabase } from '../../src/index.ts';
 import { until } from '../support/harness.ts';
-import { freshDatabase, runLeasehold } from '../support/process.ts';
+import { runLeasehold } from '../support/process.ts';
+import { SETTLING, settlingPlace } from '../support/settling.ts';
 
-const HANDLERS = join(import.meta.dirname, '..', 'support', 'settling-handlers.ts');
 const ITEMS = 2_000;
 const ROUNDS = 10;
 /** In these the third runner first stands still for longer than its leases last, and then goes on as if it had them. */
@@ -29,22 +27,12 @@ t.test('two runners and a third that is killed again and again settle each of 2,
   const seed = Number(process.env.SEED || Math.floor(Math.random() * 2 ** 32));
   t.comment(`SEED=${seed}`);
   const random = randomFrom(seed);
-  const url = await freshDatabase(t);
-  const database = await openDatabase({ connectionString: url, poolConnectionsMax: 4 });
-  const queue = createQueue({ database });
-  t.teardown(async () => {
-    await queue.close();
-    await database.close();
-  });
-  await migrate(database);
-  // No key: a second row is to be seen, not refused.
-  await database.rows(sql`create table public.settled (session_id text not null, worker_id text not null)`);
-  const { id: environmentId } = await createEnvironment(database, { name: 'cloud', type: 'cloud' });
+  const { url, database, queue, environmentId } = await settlingPlace(t);
 
   const startRunner = async (workerId: string) => {
     const args = [
       '--handlers',
-      HANDLERS,
+      SETTLING,
       '--ttl-seconds',
       `${TTL_SECONDS}`,
       '--concurrency',
