@@ -13,8 +13,8 @@ const CALLERS: Readonly<Record<string, Caller>> = {
   read_only: { ...api, role: 'read_only' },
   key: { ...environment, environmentId: 'env_1' },
   'other-key': { ...environment, environmentId: 'env_2' },
-  token: { kind: 'session', environmentId: 'env_1', workId: 'work_1' },
-  'other-token': { kind: 'session', environmentId: 'env_1', workId: 'work_2' },
+  token: { kind: 'session', environmentId: 'env_1', workId: 'work_1', sessionId: 'session_1' },
+  'other-token': { kind: 'session', environmentId: 'env_1', workId: 'work_2', sessionId: 'session_2' },
 };
 
 /** Whom a GET of each access lets in, in the order of the callers above. */
@@ -23,6 +23,7 @@ const VERDICTS: Readonly<Record<Access, readonly number[]>> = {
   item: [200, 200, 200, 401, 200, 403],
   holder: [200, 200, 403, 401, 200, 403],
   environment: [200, 200, 200, 401, 403, 403],
+  session: [200, 200, 200, 401, 200, 403],
   operator: [200, 200, 403, 401, 403, 403],
 };
 
@@ -34,15 +35,15 @@ function build() {
   app.after(() => {
     for (const access of Object.keys(VERDICTS) as Access[]) {
       for (const method of ['GET', 'POST', 'PUT', 'PATCH', 'DELETE']) {
-        const url = `/${access}/:environment_id/:work_id`;
+        const url = `/${access}/:environment_id/:work_id/:session_id`;
         app.route({ method, url, config: { access }, handler: async () => ({}) });
       }
-      const url = `/takes/${access}/:environment_id/:work_id`;
+      const url = `/takes/${access}/:environment_id/:work_id/:session_id`;
       app.route({ method: 'GET', url, config: { access, takesWork: true }, handler: async () => ({}) });
     }
   });
   const status = async (method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE', path: string, key: string) =>
-    (await app.inject({ method, url: `${path}/env_1/work_1`, headers: { 'x-api-key': key } })).statusCode;
+    (await app.inject({ method, url: `${path}/env_1/work_1/session_1`, headers: { 'x-api-key': key } })).statusCode;
   return { status };
 }
 

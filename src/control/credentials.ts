@@ -30,7 +30,12 @@ export type EnvironmentCaller = {
 export type Caller =
   | ApiCaller
   | EnvironmentCaller
-  | { readonly kind: 'session'; readonly environmentId: string; readonly workId: string };
+  | {
+      readonly kind: 'session';
+      readonly environmentId: string;
+      readonly workId: string;
+      readonly sessionId: string;
+    };
 
 const TOKENS_MAX = 20_000;
 const USES_FLUSH_INTERVAL_MS = 5_000;
@@ -85,12 +90,15 @@ export function createCallers({ database, operatorKey }: CallersOptions) {
   async function byToken(remembered: string, workId: string, hash: string): Promise<Caller | undefined> {
     const known = tokens.get(remembered);
     if (known !== undefined) return known;
-    const [row] = await database.rows(sql<{ environmentId: string; tokenHash: string | null }>`
-      select w.environment_id as "environmentId", w.sessions_token_hash as "tokenHash" from ${workItems} w where w.id = ${workId}
+    const [row] = await database.rows(sql<{ environmentId: string; sessionId: string; tokenHash: string | null }>`
+      select w.environment_id as "environmentId", w.session_id as "sessionId", w.sessions_token_hash as "tokenHash"
+      from ${workItems} w where w.id = ${workId}
       union all
-      select h.environment_id, h.sessions_token_hash from ${handOuts} h where h.work_id = ${workId}`);
+      select w.environment_id, w.session_id, h.sessions_token_hash
+      from ${handOuts} h join ${workItems} w on w.seq = h.item_seq where h.work_id = ${workId}`);
     if (row === undefined || !isEqual(row.tokenHash ?? '', hash)) return undefined;
-    const caller: Caller = { kind: 'session', environmentId: row.environmentId, workId };
+    const { environmentId, sessionId } = row;
+    const caller: Caller = { kind: 'session', environmentId, workId, sessionId };
     tokens.set(remembered, caller);
     return caller;
   }

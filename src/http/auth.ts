@@ -4,10 +4,11 @@ import { HttpError } from './errors.ts';
 
 /**
  * Whom a route lets in (contract §2). `operator`: API keys. `environment`: also its own environment keys. `item`: also the
- * item's own sessions token. `holder`: API keys and the item's own sessions token. `anyone`: no credential. Of API keys, those that
- * are read-only get in where nothing is changed: see `isRead`.
+ * item's own sessions token. `holder`: API keys and the item's own sessions token. `session`: API keys, environment keys, of which the
+ * route finds out whether the session is one of their environment, and the session's own tokens. `anyone`: no credential. Of API keys,
+ * those that are read-only get in where nothing is changed: see `isRead`.
  */
-export type Access = 'anyone' | 'item' | 'holder' | 'environment' | 'operator';
+export type Access = 'anyone' | 'item' | 'holder' | 'environment' | 'session' | 'operator';
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -43,14 +44,12 @@ async function authorise(request: FastifyRequest, access: Access, callers: Calle
     if (caller.role === 'read_only' && !isRead(request)) throw forbidden();
     return caller;
   }
-  const { environment_id: environmentId, work_id: workId } = request.params as Record<string, string | undefined>;
+  const params = request.params as Record<string, string | undefined>;
+  const { environment_id: environmentId, work_id: workId, session_id: sessionId } = params;
   if (caller.kind === 'session') {
-    if (
-      (access === 'item' || access === 'holder') &&
-      caller.environmentId === environmentId &&
-      caller.workId === workId
-    )
-      return caller;
+    if (access === 'session' && caller.sessionId === sessionId) return caller;
+    const isOwnItem = caller.environmentId === environmentId && caller.workId === workId;
+    if ((access === 'item' || access === 'holder') && isOwnItem) return caller;
     throw forbidden();
   }
   // Not for this environment: no different from unknown (contract §2, D).
@@ -74,7 +73,7 @@ async function identify({ headers }: FastifyRequest, callers: Callers): Promise<
   return undefined;
 }
 
-const forbidden = () => new HttpError('forbidden', 'this credential does not authorise this call');
+export const forbidden = () => new HttpError('forbidden', 'this credential does not authorise this call');
 
-const unauthenticated = () =>
+export const unauthenticated = () =>
   new HttpError('unauthenticated', 'the credential is missing, unknown, expired, revoked or for another environment');
