@@ -1,10 +1,12 @@
 import * as workQueue from './0001_work_queue.ts';
 import * as controlPlane from './0002_control_plane.ts';
 import * as processLane from './0003_process_lane.ts';
+import * as sessions from './0004_sessions.ts';
 
 /** Every migration, in order. Forward only: a change to what has landed is a new file. */
 export const MIGRATIONS = {
   '0001_work_queue': workQueue,
   '0002_control_plane': controlPlane,
   '0003_process_lane': processLane,
+  '0004_sessions': sessions,
 } as const;

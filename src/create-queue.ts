@@ -146,6 +146,9 @@ export function createQueue({
     /** The same for items that became free, on either lane. */
     announce,
 
+    /** Told of each wake-up of these topics, here and (once started) from other replicas; answers what ends it. */
+    listen: listeners.listen,
+
     /** The next item for a worker, reserved; null when there is none in time. Refuses: environment_not_found, invalid_request. */
     async poll(request: PollRequest): Promise<HandOut | null> {
       const { environmentId, workerId, blockMs, reclaimOlderThanMs, minQueuedAgeMs = 0, signal } = request;

@@ -6,6 +6,8 @@ import { reap } from './process/reap.ts';
 import { prune } from './queue/prune.ts';
 import type { QueueSettings } from './queue/settings.ts';
 import { sweep } from './queue/sweep.ts';
+import { pruneSessions } from './sessions/prune.ts';
+import { rearmSessions } from './sessions/rearm.ts';
 
 export type UpkeepOptions = {
   readonly database: Database;
@@ -29,6 +31,7 @@ export function createUpkeep({ database, settings, wake }: UpkeepOptions) {
   };
 
   const sweepAll = async () => {
+    await untilDone(() => rearmSessions(database)); // before the sweep: it goes by why the last item stopped
     await untilDone(() => sweep(database, settings));
     await untilDone(() => reap(database, settings));
     await untilDone(() => comeDue(database));
@@ -37,6 +40,7 @@ export function createUpkeep({ database, settings, wake }: UpkeepOptions) {
   const pruneAll = async () => {
     await untilDone(() => prune(database, settings));
     await untilDone(() => pruneControl(database, settings));
+    await untilDone(() => pruneSessions(database, settings));
   };
 
   return {

@@ -101,14 +101,15 @@ export async function archiveEnvironment(database: Database, id: string): Promis
 
 /** Finished items are removed in steps, so that none runs into the statement timeout. */
 const FINISHED_PER_STATEMENT_MAX = 5_000;
+const SESSIONS_PER_STATEMENT_MAX = 100;
 
 /**
- * Deletes an environment with its finished items and revokes its keys, all or nothing. Refuses: environment_not_found; conflict
+ * Deletes an environment with its finished items and its sessions, and revokes its keys, all or nothing. Refuses: environment_not_found; conflict
  * while it has unfinished work.
  */
 export async function deleteEnvironment(database: Database, id: string): Promise<void> {
   checkText('id', id, LIMITS.idCharacters);
-  const { environments, workItems, credentials } = database.names;
+  const { environments, workItems, credentials, sessions } = database.names;
   await database.transaction(async (transaction) => {
     // An enqueue holds this row shared until it commits: it is over by now, or waits and finds the environment gone.
     const [found] = await database.rows(
@@ -129,6 +130,12 @@ export async function deleteEnvironment(database: Database, id: string): Promise
       )
       delete from ${workItems} w using finished f where w.seq = f.seq returning w.seq`;
     while ((await database.rows(removal, transaction)).length > 0);
+    const sessionRemoval = sql`
+      with old as materialized (
+        select s.id from ${sessions} s where s.environment_id = ${id} limit ${sql.lit(SESSIONS_PER_STATEMENT_MAX)}
+      )
+      delete from ${sessions} s using old o where s.id = o.id returning s.id`;
+    while ((await database.rows(sessionRemoval, transaction)).length > 0);
     // Not deleted: what is gone could not be told to the replicas that trust it.
     await database.rows(
       sql`update ${credentials} c set revoked_at = clock_timestamp(), changed_at = ${changeStamp('c')}

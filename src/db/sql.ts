@@ -41,6 +41,8 @@ export function tableNames(schema: string) {
     idempotencyKeys: sql.id(schema, 'idempotency_keys'),
     auditLog: sql.id(schema, 'audit_log'),
     refusals: sql.id(schema, 'refusals'),
+    sessions: sql.id(schema, 'sessions'),
+    sessionEvents: sql.id(schema, 'session_events'),
   };
 }
 

@@ -22,6 +22,7 @@ const KINDS = {
   invalid_metadata: { status: 400, type: 'invalid_request_error' },
   environment_archived: { status: 400, type: 'invalid_request_error' },
   invalid_config_type_change: { status: 400, type: 'invalid_request_error' },
+  session_terminated: { status: 400, type: 'invalid_request_error' }, // 409 would be tried again
   unauthenticated: { status: 401, type: 'authentication_error' },
   forbidden: { status: 403, type: 'permission_error' },
   not_found: { status: 404, type: 'not_found_error' },
@@ -40,11 +41,12 @@ const KINDS = {
   unavailable: { status: 503, type: 'overloaded_error', headers: { 'retry-after': '1' } },
 } as const satisfies Record<QueueErrorCode | HttpErrorCode, Kind>;
 
-/** Clients tell these by `details.error_code`: the official ones, the last ours. */
+/** Clients tell these by `details.error_code`: the official ones, the last two ours. */
 const CODES_TOLD: ReadonlySet<QueueErrorCode> = new Set([
   'environment_not_found',
   'environment_archived',
   'invalid_config_type_change',
+  'session_terminated',
   'idempotency_in_progress',
 ]);
 

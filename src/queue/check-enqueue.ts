@@ -45,23 +45,12 @@ export function checkEnqueue(request: EnqueueRequest, where = ''): void {
 }
 
 function checkInput(field: string, input: unknown): void {
-  if (isDeeper(input, LIMITS.inputLevels)) {
-    throw new QueueError('invalid_request', `${field} must nest at most ${LIMITS.inputLevels} levels deep`);
-  }
-  let text: string | undefined;
-  try {
-    text = JSON.stringify(input);
-  } catch {} // a bigint
-  if (text === undefined) throw new QueueError('invalid_request', `${field} must be a JSON value`);
-  const bytes = Buffer.byteLength(text);
+  const bytes = Buffer.byteLength(jsonOf(field, input));
   if (bytes > LIMITS.inputBytes) {
     throw new QueueError(
       'invalid_request',
       `${field} must be at most ${LIMITS.inputBytes} bytes of JSON, not ${bytes}`,
     );
-  }
-  if (text.includes('null') && hasNumberBeyondJson(input)) {
-    throw new QueueError('invalid_request', `${field} must be a JSON value: its numbers are finite`);
   }
   const unstorable = findUnstorable(input, '');
   if (unstorable !== undefined) {
@@ -70,6 +59,22 @@ function checkInput(field: string, input: unknown): void {
       `${field} must not hold NUL or unpaired surrogates (${unstorable || 'itself'})`,
     );
   }
+}
+
+/** A value as it is stored. Refuses: invalid_request for what would be stored as something else, or nests too deep to be written. */
+export function jsonOf(field: string, value: unknown): string {
+  if (isDeeper(value, LIMITS.inputLevels)) {
+    throw new QueueError('invalid_request', `${field} must nest at most ${LIMITS.inputLevels} levels deep`);
+  }
+  let text: string | undefined;
+  try {
+    text = JSON.stringify(value);
+  } catch {} // a bigint
+  if (text === undefined) throw new QueueError('invalid_request', `${field} must be a JSON value`);
+  if (text.includes('null') && hasNumberBeyondJson(value)) {
+    throw new QueueError('invalid_request', `${field} must be a JSON value: its numbers are finite`);
+  }
+  return text;
 }
 
 /** NaN and the infinities are written as null; `1e999` in a body is one of them. Not recursive: JSON may nest as it likes. */

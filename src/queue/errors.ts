@@ -6,6 +6,7 @@ export type QueueErrorCode =
   | 'environment_not_found'
   | 'environment_archived'
   | 'invalid_config_type_change'
+  | 'session_terminated'
   | 'conflict'
   | 'idempotency_in_progress'
   | 'precondition_failed'

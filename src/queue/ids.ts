@@ -2,7 +2,8 @@ import { createHash, randomBytes } from 'node:crypto';
 import { nanoid } from 'nanoid';
 
 /** 144 bits of randomness behind a prefix that tells the kind. The alphabet is URL-safe. */
-export const mintId = (prefix: 'work' | 'env' | 'key' | 'req' | 'worker'): string => `${prefix}_${nanoid(24)}`;
+export const mintId = (prefix: 'work' | 'env' | 'key' | 'req' | 'worker' | 'sesn' | 'sevt'): string =>
+  `${prefix}_${nanoid(24)}`;
 
 /** What a key or token is stored as (contract §2). */
 export const hashSecret = (secret: string): string => createHash('sha256').update(secret).digest('base64url');

@@ -37,6 +37,13 @@ export const LIMITS = {
   pageItemsDefault: 20,
   filters: 16,
   tokenCharacters: 512,
+  titleCharacters: 512,
+  agentBytes: 262_144,
+  eventsPerCall: 1_000,
+  openCalls: 1_000,
+  toolNameCharacters: 128,
+  /** Of what is read at once, unless a single event is larger: pages and streams hold no more in memory. */
+  eventBytesPerRead: 8_388_608,
 } as const;
 
 const LONE_SURROGATE = /[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/;
