@@ -6,6 +6,7 @@ import { rfc3339 } from '../db/sql.ts';
 import { createNotes } from '../dispatch/notes.ts';
 import { hashSecret } from '../queue/ids.ts';
 import { parseSessionsToken } from '../queue/poll.ts';
+import { environmentOfSession } from '../sessions/read.ts';
 import { KEY, type KeyRole } from './key-rows.ts';
 import { CHANGES_MAX, CHANGES_REACH_SECONDS, createKnownKeys, type FoundKey, type KeyChange } from './known-keys.ts';
 
@@ -114,6 +115,9 @@ export function createCallers({ database, operatorKey }: CallersOptions) {
       if (caller !== undefined) uses.note(caller.keyId, { keyId: caller.keyId });
       return caller;
     },
+
+    /** Of a session of the relay; undefined where there is none. */
+    environmentOfSession: (sessionId: string) => environmentOfSession(database, sessionId),
 
     /** Writes what is noted of keys' uses so far: lists ask for it, so that a process always counts its own. */
     flush: () => uses.flush(),

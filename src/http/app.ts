@@ -7,10 +7,14 @@ import type { Queue } from '../create-queue.ts';
 import type { Database } from '../db/connect.ts';
 import { QueueError } from '../queue/errors.ts';
 import { mintId } from '../queue/ids.ts';
+import { readHeads, tailEvents } from '../sessions/read-events.ts';
+import { createStreams, type Streams } from '../sessions/streams.ts';
 import { Environment } from '../wire/control.ts';
 import { ErrorEnvelope } from '../wire/errors.ts';
 import { Key } from '../wire/keys.ts';
 import { WorkDetails } from '../wire/operations.ts';
+import { SessionEvent } from '../wire/session-events.ts';
+import { Session } from '../wire/sessions.ts';
 import { EnvironmentSettings } from '../wire/settings.ts';
 import { Work } from '../wire/work.ts';
 import { registerAuth } from './auth.ts';
@@ -32,6 +36,9 @@ export type AppOptions = {
   readonly beforeRoutes?: (app: App) => void;
 };
 
+/** What routes are made of. */
+export type RouteOptions = AppOptions & { readonly streams: Streams };
+
 export type App = FastifyInstance<
   RawServerDefault,
   IncomingMessage,
@@ -42,7 +49,7 @@ export type App = FastifyInstance<
 
 declare module 'fastify' {
   interface FastifyInstance {
-    /** From now on answers tell keep-alive connections to close; those that have asked for nothing yet are closed. */
+    /** From now on answers tell keep-alive connections to close; those that have asked for nothing yet are closed, streams end. */
     drain(): void;
   }
 }
@@ -64,6 +71,13 @@ export function buildApp(options: AppOptions): App {
     frameworkErrors: (error, request, reply) => sendError(error, request, reply),
   }).withTypeProvider<TypeBoxTypeProvider>();
 
+  const { database, queue } = options;
+  const streams = createStreams({
+    readHeads: (ids) => readHeads(database, ids),
+    tailEvents: (id, afterSeq) => tailEvents(database, id, afterSeq),
+    listen: queue.listen,
+    isListening: queue.isListening,
+  });
   let draining = false;
   // Node does not count a connection as idle before its first request: it would hold the end up for the whole grace.
   const unused = new Set<Socket>();
@@ -73,6 +87,7 @@ export function buildApp(options: AppOptions): App {
   });
   app.decorate('drain', () => {
     draining = true;
+    streams.close();
     for (const socket of unused) socket.destroy();
   });
   app.setValidatorCompiler(validatorCompiler);
@@ -81,6 +96,8 @@ export function buildApp(options: AppOptions): App {
   app.addSchema(Environment);
   app.addSchema(EnvironmentSettings);
   app.addSchema(Key);
+  app.addSchema(Session);
+  app.addSchema(SessionEvent);
   app.addSchema(ErrorEnvelope);
   app.addHook('onRequest', async (request, reply) => {
     unused.delete(request.raw.socket);
@@ -103,8 +120,9 @@ export function buildApp(options: AppOptions): App {
 
   registerBodyParser(app);
   registerAuth(app, options.callers);
-  countRefusals(app, options.queue);
+  countRefusals(app, queue);
   options.beforeRoutes?.(app);
-  app.after(() => registerRoutes(app, options));
+  app.addHook('preClose', async () => streams.close()); // whoever closes without draining
+  app.after(() => registerRoutes(app, { ...options, streams }));
   return app;
 }

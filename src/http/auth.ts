@@ -4,8 +4,8 @@ import { HttpError } from './errors.ts';
 
 /**
  * Whom a route lets in (contract §2). `operator`: API keys. `environment`: also its own environment keys. `item`: also the
- * item's own sessions token. `holder`: API keys and the item's own sessions token. `session`: API keys, environment keys, of which the
- * route finds out whether the session is one of their environment, and the session's own tokens. `anyone`: no credential. Of API keys,
+ * item's own sessions token. `holder`: API keys and the item's own sessions token. `session`: API keys, the key of the session's environment, and
+ * the session's own tokens. `anyone`: no credential. Of API keys,
  * those that are read-only get in where nothing is changed: see `isRead`.
  */
 export type Access = 'anyone' | 'item' | 'holder' | 'environment' | 'session' | 'operator';
@@ -37,7 +37,8 @@ export function registerAuth(app: FastifyInstance, callers: Callers): void {
   });
 }
 
-async function authorise(request: FastifyRequest, access: Access, callers: Callers): Promise<Caller> {
+/** Refuses: unauthenticated, forbidden. */
+export async function authorise(request: FastifyRequest, access: Access, callers: Callers): Promise<Caller> {
   const caller = await identify(request, callers);
   if (caller === undefined) throw unauthenticated();
   if (caller.kind === 'api') {
@@ -53,6 +54,10 @@ async function authorise(request: FastifyRequest, access: Access, callers: Calle
     throw forbidden();
   }
   // Not for this environment: no different from unknown (contract §2, D).
+  if (access === 'session' && sessionId !== undefined) {
+    const home = await callers.environmentOfSession(sessionId);
+    if (home !== undefined && home !== caller.environmentId) throw unauthenticated();
+  }
   if (environmentId !== undefined && caller.environmentId !== environmentId) throw unauthenticated();
   if (access === 'operator' || access === 'holder') throw forbidden();
   return caller;
@@ -73,7 +78,7 @@ async function identify({ headers }: FastifyRequest, callers: Callers): Promise<
   return undefined;
 }
 
-export const forbidden = () => new HttpError('forbidden', 'this credential does not authorise this call');
+const forbidden = () => new HttpError('forbidden', 'this credential does not authorise this call');
 
-export const unauthenticated = () =>
+const unauthenticated = () =>
   new HttpError('unauthenticated', 'the credential is missing, unknown, expired, revoked or for another environment');

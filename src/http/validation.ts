@@ -18,6 +18,7 @@ type Node = {
   maximum?: number;
   minLength?: number;
   maxLength?: number;
+  anyOf?: readonly Node[];
   items?: Node;
   minItems?: number;
   maxItems?: number;
@@ -43,8 +44,7 @@ export const validatorCompiler: FastifySchemaCompiler<TSchema> = ({ schema, http
       return { error: refuse(`${unstorable} must not hold NUL or unpaired surrogates`) };
     }
     const [first] = validator.Errors(parsed);
-    const path = (first?.instancePath ?? '').split('/').slice(1).map(unescapePointer);
-    return { error: refuse(explain(root, path, parsed)) };
+    return { error: refuse(explain(...innermost(root, pathOf(first), parsed), parsed)) };
   };
 };
 
@@ -87,6 +87,35 @@ function parseQuery(schema: Node, query: unknown): Record<string, unknown> {
   }
   return parsed;
 }
+
+const pathOf = (error: { instancePath: string } | undefined): string[] =>
+  (error?.instancePath ?? '').split('/').slice(1).map(unescapePointer);
+
+/**
+ * Where a rule is one of several kinds, told apart by a literal `type`, the one that was meant says what is wrong: the schema with that
+ * kind in its place, and the path of its error.
+ */
+function innermost(root: Node, path: readonly string[], value: unknown): [schema: Node, path: readonly string[]] {
+  for (let depth = 0; depth <= path.length; depth++) {
+    const here = path.slice(0, depth);
+    const node = here.reduce<Node | undefined>(child, root);
+    const given = here.reduce<unknown>((outer, key) => (isRecord(outer) ? outer[key] : undefined), value);
+    const kinds = node?.anyOf?.filter(({ properties }) => properties?.type?.const !== undefined) ?? [];
+    if (kinds.length === 0) continue;
+    const meant = kinds.find(({ properties }) => isRecord(given) && properties?.type?.const === given.type);
+    if (meant === undefined) {
+      const type = { enum: kinds.map(({ properties }) => properties?.type?.const) };
+      return [atPath(here, { properties: { type } }), [...here, 'type']];
+    }
+    const [error] = Compile(meant as TSchema).Errors(given);
+    return [atPath(here, meant), [...here, ...pathOf(error)]];
+  }
+  return [root, path];
+}
+
+/** A schema that has this node at the path, and nothing else. */
+const atPath = (path: readonly string[], node: Node): Node =>
+  path.reduceRight<Node>((inner, key) => ({ properties: { [key]: inner } }), node);
 
 /** The field and the rule that it breaks, in words. */
 function explain(root: Node, path: readonly string[], value: unknown): string {

@@ -20,7 +20,6 @@ type Row = SessionRow & {
   readonly openCalls: string;
   readonly workerTools: string;
   readonly lastSeq: string;
-  readonly lastEventAt: string;
   readonly now: string;
   readonly needsWorker: string;
   readonly isHeld: string;
@@ -39,13 +38,11 @@ export async function lockSession(
   const { sessions } = database.names;
   const [row] = await database.rows(sql<Row>`
     select ${sessionAnswer('s')}, s.stop_reason as "stopReason", s.open_calls as "openCalls", s.worker_tools as "workerTools",
-      s.last_seq::text as "lastSeq", ${rfc3339(sql`s.last_event_at`)} as "lastEventAt",
-      ${rfc3339(sql`clock_timestamp()`)} as now, s.needs_worker::text as "needsWorker", s.is_held::text as "isHeld",
+      s.last_seq::text as "lastSeq", ${rfc3339(sql`greatest(clock_timestamp(), s.last_event_at)`)} as now, s.needs_worker::text as "needsWorker", s.is_held::text as "isHeld",
       s.arm_count::text as "armCount"
     from ${sessions} s where s.id = ${id} for no key update ${locking === 'skip' ? sql`skip locked` : sql``}`);
   if (row === undefined) return undefined;
-  const { stopReason, openCalls, workerTools, lastSeq, lastEventAt, now, needsWorker, isHeld, armCount, ...session } =
-    row;
+  const { stopReason, openCalls, workerTools, lastSeq, now, needsWorker, isHeld, armCount, ...session } = row;
   return {
     session,
     status: session.status,
@@ -53,7 +50,7 @@ export async function lockSession(
     openCalls: JSON.parse(openCalls) as OpenCall[],
     workerTools: JSON.parse(workerTools) as string[],
     lastSeq: Number(lastSeq),
-    now: now > lastEventAt ? now : lastEventAt,
+    now,
     needsWorker: needsWorker === 'true',
     isHeld: isHeld === 'true',
     armCount: Number(armCount),

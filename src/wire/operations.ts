@@ -5,12 +5,10 @@ import type { History } from '../queue/history.ts';
 import { WORK_KINDS, WORK_STATES, type WorkKind, type WorkState } from '../queue/items.ts';
 import { LIMITS } from '../queue/limits.ts';
 import { HOLDS_PER_WORKER_MAX, WORKERS_MAX, type Worker } from '../queue/workers.ts';
-import { Component, Instant, Nullable, NullableInstant } from './primitives.ts';
+import { Component, Instant, Nullable, NullableInstant, repeated } from './primitives.ts';
 import { ListQuery, toWork, Work } from './work.ts';
 
 const oneOf = <T extends string>(values: readonly T[]) => Type.Unsafe<T>({ type: 'string', enum: [...values] });
-const repeated = <Value>(values: ReturnType<typeof Type.Unsafe<Value>>, description: string) =>
-  Type.Optional(Type.Array(values, { minItems: 1, description: `${description}; may be repeated` }));
 const text = (charactersMax: number) => Type.Unsafe<string>({ type: 'string', minLength: 1, maxLength: charactersMax });
 
 const { secret: _, ...fieldsOfWork } = Work.properties;

@@ -24,6 +24,10 @@ export function Dictionary<T>(values: TSchema, options: object) {
   return Type.Unsafe<Record<string, T>>({ type: 'object', additionalProperties: values, ...options });
 }
 
+/** A parameter that may be given more than once. */
+export const repeated = <Value>(values: ReturnType<typeof Type.Unsafe<Value>>, description: string) =>
+  Type.Optional(Type.Array(values, { minItems: 1, description: `${description}; may be repeated` }));
+
 /** Text that a caller chose and that only the check of metadata reads (contract §7). */
 export const Metadata = Dictionary<string>(Type.String(), {
   description: 'At most 16 pairs; keys of 1 to 64, values of at most 512 characters',

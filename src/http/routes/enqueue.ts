@@ -1,22 +1,19 @@
 import { sql } from 'kysely';
 import { enqueue, enqueueAll, offeredOf } from '../../queue/enqueue.ts';
 import type { Offered } from '../../queue/items.ts';
-import { activeTraceContext, parseTraceContext } from '../../telemetry/trace-context.ts';
 import { EnqueueAllBody, EnqueueBody, EnqueuedAll, toEnqueueRequest } from '../../wire/enqueue.ts';
 import { ChangeHeaders, Component, EnvironmentParams } from '../../wire/primitives.ts';
 import { toWork, Work } from '../../wire/work.ts';
 import type { App, AppOptions } from '../app.ts';
 import { changeAtOnce } from '../changes.ts';
 import { responses } from './responses.ts';
+import { traceContextOf } from './trace.ts';
 
 const BATCH_BYTES_MAX = 8 * 1_048_576;
 
 /** As the statement's own `answer` tells it. */
 const OUTCOME = { status: sql`case when n.created then 201 else 200 end`, target: sql.ref('n.id') };
 const BATCH_OUTCOME = { status: sql`200`, target: sql`null::text` };
-
-const traceContextOf = (headers: Record<string, unknown>) =>
-  activeTraceContext() ?? parseTraceContext(headers.traceparent, headers.tracestate);
 
 export function enqueueRoutes(app: App, { database, queue }: AppOptions): void {
   app.route({

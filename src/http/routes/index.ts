@@ -1,4 +1,4 @@
-import type { App, AppOptions } from '../app.ts';
+import type { App, RouteOptions } from '../app.ts';
 import { ackRoute } from './ack.ts';
 import { archiveEnvironmentRoute } from './archive-environment.ts';
 import { cancelSessionRoute } from './cancel-session.ts';
@@ -24,13 +24,22 @@ import { retrieveRoute } from './retrieve.ts';
 import { retrieveEnvironmentRoute } from './retrieve-environment.ts';
 import { revokeKeyRoutes } from './revoke-key.ts';
 import { rotateKeyRoutes } from './rotate-key.ts';
+import { appendEventsRoutes } from './append-events.ts';
+import { archiveSessionRoute } from './archive-session.ts';
+import { createSessionRoutes } from './create-session.ts';
+import { deleteSessionRoute } from './delete-session.ts';
+import { listEventsRoute } from './list-events.ts';
+import { listSessionsRoute } from './list-sessions.ts';
+import { retrieveSessionRoute } from './retrieve-session.ts';
 import { pauseRoutes, settingsRoutes } from './settings.ts';
+import { streamEventsRoute } from './stream-events.ts';
+import { updateSessionRoute } from './update-session.ts';
 import { statsRoute } from './stats.ts';
 import { stopRoute } from './stop.ts';
 import { updateEnvironmentRoute } from './update-environment.ts';
 import { workersRoute } from './workers.ts';
 
-export function registerRoutes(app: App, options: AppOptions): void {
+export function registerRoutes(app: App, options: RouteOptions): void {
   pollRoute(app, options);
   statsRoute(app, options);
   listRoute(app, options);
@@ -62,4 +71,18 @@ export function registerRoutes(app: App, options: AppOptions): void {
   diagnosisRoute(app, options);
   introspectRoute(app, options);
   healthRoutes(app, options);
+  relayRoutes(app, options);
+}
+
+/** The session relay. */
+function relayRoutes(app: App, options: RouteOptions): void {
+  createSessionRoutes(app, options);
+  listSessionsRoute(app, options);
+  retrieveSessionRoute(app, options);
+  updateSessionRoute(app, options);
+  archiveSessionRoute(app, options);
+  deleteSessionRoute(app, options);
+  listEventsRoute(app, options);
+  appendEventsRoutes(app, options);
+  streamEventsRoute(app, options);
 }

@@ -1,0 +1,84 @@
+import type { FastifyRequest } from 'fastify';
+import { Type, type Static } from 'typebox';
+import type { Database } from '../../db/connect.ts';
+import type { Offered } from '../../queue/items.ts';
+import { appendEvents } from '../../sessions/append.ts';
+import { SENDERS, type Sender } from '../../sessions/events.ts';
+import { sessionTopic } from '../../sessions/session.ts';
+import { ChangeHeaders, Component } from '../../wire/primitives.ts';
+import { AppendBody, SessionEvent, toSentEvent } from '../../wire/session-events.ts';
+import { SessionParams } from '../../wire/sessions.ts';
+import type { App, RouteOptions } from '../app.ts';
+import { change } from '../changes.ts';
+import { HttpError } from '../errors.ts';
+import { EVENTS_BYTES_MAX } from './create-session.ts';
+import { responses } from './responses.ts';
+import { traceContextOf } from './trace.ts';
+
+const Appended = Type.Object({
+  data: Type.Array(Component(SessionEvent), {
+    description: 'In the order sent; in place of a result that repeats an earlier one, that one',
+  }),
+});
+
+export function appendEventsRoutes(app: App, { database, queue }: RouteOptions): void {
+  const append = async (request: FastifyRequest, sessionId: string, body: Static<typeof AppendBody>) => {
+    const sender: Sender = request.caller?.kind === 'api' ? 'agent' : 'worker';
+    const sent = body.events.map(toSentEvent);
+    const foreign = sent.find(({ type }) => !(SENDERS[type] as readonly Sender[]).includes(sender));
+    if (foreign !== undefined) throw new HttpError('forbidden', `this credential may not send ${foreign.type}`);
+    let offered: readonly Offered[] = [];
+    let isChanged = false;
+    const act = async (bound: Database) => {
+      const appended = await appendEvents(bound, sessionId, sent, sender, traceContextOf(request.headers));
+      ({ offered, isChanged } = appended);
+      return {
+        status: 200,
+        body: { data: appended.events.map((event): SessionEvent => JSON.parse(event)) },
+        target: sessionId,
+      };
+    };
+    const answer = await change(database, request, act);
+    queue.announce(offered);
+    if (isChanged) queue.wake(sessionTopic(sessionId));
+    return answer.body;
+  };
+  const description =
+    'All or nothing. API keys send all but user.tool_result; environment keys and sessions tokens send results. Where an event needs a ' +
+    'worker, one is enqueued with it. The first result of a call wins: a repeat adds nothing. The body is at most 32 MiB.';
+
+  app.route({
+    method: 'POST',
+    url: '/v1/sessions/:session_id/events',
+    bodyLimit: EVENTS_BYTES_MAX,
+    config: { access: 'session' },
+    schema: {
+      operationId: 'sendSessionEvents',
+      summary: 'Append events to a session',
+      description,
+      tags: ['sessions'],
+      params: SessionParams,
+      body: AppendBody,
+      response: responses({ 200: Appended }, 400, 401, 403, 404, 413),
+    },
+    handler: (request) => append(request, request.params.session_id, request.body),
+  });
+
+  app.route({
+    method: 'POST',
+    url: '/control/v1/sessions/:session_id/events',
+    bodyLimit: EVENTS_BYTES_MAX,
+    config: { access: 'operator' },
+    schema: {
+      operationId: 'sendSessionEventsOnce',
+      summary: 'Append events to a session',
+      description: `The same, done once where it is sent again under its Idempotency-Key. ${description}`,
+      tags: ['control'],
+      params: SessionParams,
+      headers: ChangeHeaders,
+      body: AppendBody,
+      response: responses({ 200: Appended }, 400, 401, 403, 404, 409, 413),
+    },
+    handler: (request) => append(request, request.params.session_id, request.body),
+  });
+}
