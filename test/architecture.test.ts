@@ -27,7 +27,7 @@ const imports = new Map(files.map((file) => [file, importsOf(file)]));
 const RULES: { in: RegExp; never?: RegExp; typesOnly?: RegExp }[] = [
   {
     in: /^src\/queue\//,
-    never: /^(fastify|@fastify\/|typebox|@opentelemetry\/|src\/(http|wire|control|dispatch|process)\/)/,
+    never: /^(fastify|@fastify\/|typebox|@opentelemetry\/|src\/(http|wire|control|dispatch|process|sessions)\/)/,
   },
   { in: /^src\/dispatch\//, never: /^(?!src\/(dispatch|queue)\/|node:)/, typesOnly: /^src\/queue\// },
   { in: /^src\/db\//, never: /^src\/(?!db\/)/ },
@@ -39,6 +39,10 @@ const RULES: { in: RegExp; never?: RegExp; typesOnly?: RegExp }[] = [
   {
     in: /^src\/process\//,
     never: /^(fastify|@fastify\/|typebox|@opentelemetry\/|src\/(http|wire|control|dispatch|cli)\/)/,
+  },
+  {
+    in: /^src\/sessions\//,
+    never: /^(fastify|@fastify\/|typebox|@opentelemetry\/|src\/(http|wire|control|dispatch|process|cli)\/)/,
   },
   { in: /^src\/cli\/(?!leasehold\.ts)/, never: /^(fastify|@fastify\/|typebox|src\/(http|wire)\/)/ },
 ];

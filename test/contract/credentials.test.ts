@@ -17,10 +17,14 @@ const REFUSED = everywhere(401);
 /** Contract §2, the table and the sentence below it. */
 const MATRIX: Readonly<Record<string, (route: Route) => Verdict>> = {
   'the environment key': ({ access }) => (access === 'operator' || access === 'holder' ? 403 : 'in'),
-  // Without an environment in the path it is like the key above: known, but not for this call.
-  "another environment's key": (route) =>
-    route.path({ environmentId: 'env_x', workId: 'work_x' }).includes('env_x') ? 401 : 403,
-  "the item's sessions token": ({ access }) => (access === 'item' || access === 'holder' ? 'in' : 403),
+  // Without an environment in the path it is like the key above: known, but not for this call, or it lists what is its own.
+  "another environment's key": (route) => {
+    if (route.name === 'list sessions') return 'in';
+    return route.access === 'session' || route.path({ environmentId: 'env_x', workId: 'work_x' }).includes('env_x')
+      ? 401
+      : 403;
+  },
+  "the item's sessions token": ({ access }) => (['item', 'holder', 'session'].includes(access) ? 'in' : 403),
   "another item's sessions token": everywhere(403),
   'the sessions token of a superseded hand-out': everywhere(403),
   'an API key': everywhere('in'),
@@ -100,9 +104,9 @@ async function checkRoute(t: Test, server: Server, route: Route): Promise<void> 
     if (verdict === 'in' && !kind.includes('sessions token')) item = await handOut(server, what);
     const workId = kind === "the item's sessions token" ? (keys[kind]?.slice(4).split('.')[0] ?? '') : item.id;
     if (route.name === 'heartbeat') await server.call('POST', server.work(`/${workId}/ack`));
-    const before = await rowOf(database, workId);
     const bare = { environmentId: environment.id, workId };
-    const place = verdict === 'in' ? await completePlace(server, bare) : bare;
+    const place = verdict === 'in' || route.access === 'session' ? await completePlace(server, bare) : bare;
+    const before = await rowOf(database, workId);
     const answer = await callRoute(server, route, place, keys[kind] ?? null);
     if (route.name === 'pause') await resumeEnvironment(database, environment.id, DEFAULT_SETTINGS);
     if (verdict === 'in') {

@@ -3,6 +3,9 @@ import { openApiDocument } from '../../openapi/document.ts';
 import { createEnvironment } from '../../src/control/environments.ts';
 import { issueKey } from '../../src/control/keys.ts';
 import type { Database } from '../../src/db/connect.ts';
+import { createSession } from '../../src/sessions/create.ts';
+import type { SentEvent } from '../../src/sessions/events.ts';
+import { listEvents } from '../../src/sessions/read-events.ts';
 import { type Answer, type CallOptions, OPERATOR_KEY, type Server } from './harness.ts';
 import { type Place, ROUTES, type Route } from './wire.ts';
 
@@ -62,7 +65,7 @@ export const sendingOf = (route: Route, place: Place, key: string, as: string = 
   options: {
     as,
     headers: { 'idempotency-key': key },
-    ...(route.body === undefined ? {} : { body: route.body() }),
+    ...(route.body === undefined ? {} : { body: route.body(place) }),
   },
 });
 
@@ -86,7 +89,14 @@ export async function completePlace({ database, queue }: Server, place: Place): 
   await database.rows(sql`update ${database.names.workItems}
     set state = 'stopped', stopped_at = clock_timestamp(), stop_reason = 'exhausted' where id = ${item.id}`);
   const [key, apiKey] = [await keyOf(environmentId), await keyOf(null)];
-  return { ...place, keyId: key.id, apiKeyId: apiKey.id, setAsideId: item.id };
+  const call: SentEvent = { type: 'agent.custom_tool_use', name: 'ask', input: {} };
+  const { session } = await createSession(database, { environmentId, initialEvents: [call] });
+  const { events } = await listEvents(database, session.id, { limit: 1 });
+  await database.rows(
+    sql`update ${database.names.workItems} set session_id = ${session.id} where id = ${place.workId}`,
+  );
+  const callId: string = JSON.parse(events[0] ?? '').id;
+  return { ...place, keyId: key.id, apiKeyId: apiKey.id, setAsideId: item.id, sessionId: session.id, callId };
 }
 
 /** What an answer says, without what is every answer's own. */

@@ -90,6 +90,9 @@ export type Place = {
   keyId?: string;
   apiKeyId?: string;
   setAsideId?: string;
+  /** A session of the relay whose item is `workId`, and its one open call, of a custom tool. */
+  sessionId?: string;
+  callId?: string;
 };
 
 /** A route of the contract: what to send to it, what it answers, and whom §2 lets in. */
@@ -97,18 +100,19 @@ export type Route = {
   readonly name: string;
   readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
   path(place: Place): string;
-  readonly body?: () => unknown;
-  readonly access: 'item' | 'holder' | 'environment' | 'operator';
+  readonly body?: (place: Place) => unknown;
+  readonly access: 'item' | 'holder' | 'environment' | 'session' | 'operator';
   readonly success: number;
 };
 
 const work = (place: Place) => `/v1/environments/${place.environmentId}/work`;
 const item = (place: Place) => `${work(place)}/${place.workId}`;
+const session = ({ sessionId = 'sesn_x' }: Place) => `/v1/sessions/${sessionId}`;
 const control = (place: Place) => `/control/v1/environments/${place.environmentId}`;
 let names = 0;
 const fresh = (what: string) => `${what} ${process.pid} ${names++}`;
 
-/** All but archiving, after which the others would not do what they do. */
+/** All but archiving an environment, after which the others would not do what they do, and streaming, which does not end. */
 export const ROUTES: readonly Route[] = [
   { name: 'poll', method: 'GET', path: (p) => `${work(p)}/poll`, access: 'environment', success: 200 },
   { name: 'ack', method: 'POST', path: (p) => `${item(p)}/ack`, access: 'item', success: 200 },
@@ -265,11 +269,47 @@ export const ROUTES: readonly Route[] = [
   { name: 'pause', method: 'POST', path: (p) => `${control(p)}/pause`, access: 'operator', success: 200 },
   { name: 'resume', method: 'POST', path: (p) => `${control(p)}/resume`, access: 'operator', success: 200 },
   { name: 'list audit', method: 'GET', path: () => '/control/v1/audit', access: 'operator', success: 200 },
+  ...['/v1', '/control/v1'].map(
+    (prefix): Route => ({
+      name: `create session under ${prefix}`,
+      method: 'POST',
+      path: () => `${prefix}/sessions`,
+      body: ({ environmentId }) => ({ environment_id: environmentId }),
+      access: 'operator',
+      success: 200,
+    }),
+  ),
+  { name: 'list sessions', method: 'GET', path: () => '/v1/sessions', access: 'environment', success: 200 },
+  { name: 'retrieve session', method: 'GET', path: session, access: 'session', success: 200 },
+  {
+    name: 'update session',
+    method: 'POST',
+    path: session,
+    body: () => ({ title: 'changed' }),
+    access: 'operator',
+    success: 200,
+  },
+  { name: 'list events', method: 'GET', path: (p) => `${session(p)}/events`, access: 'session', success: 200 },
+  ...(['session', 'operator'] as const).map(
+    (access): Route => ({
+      name: `send events, ${access}`,
+      method: 'POST',
+      path: (p) => `${access === 'session' ? '' : '/control'}${session(p)}/events`,
+      body: ({ callId = 'sevt_x' }) => ({ events: [{ type: 'user.custom_tool_result', custom_tool_use_id: callId }] }),
+      access,
+      success: 200,
+    }),
+  ),
+  { name: 'archive session', method: 'POST', path: (p) => `${session(p)}/archive`, access: 'operator', success: 200 },
+  { name: 'delete session', method: 'DELETE', path: session, access: 'operator', success: 200 },
 ];
 
 /** One call of a route, its body made for it. */
 export const callRoute = (server: Pick<Server, 'call'>, route: Route, place: Place, as: string | null) =>
-  server.call(route.method, route.path(place), { as, ...(route.body === undefined ? {} : { body: route.body() }) });
+  server.call(route.method, route.path(place), {
+    as,
+    ...(route.body === undefined ? {} : { body: route.body(place) }),
+  });
 
 /** What a poll's `secret` says (contract §6). */
 export const readSecret = (secret: string): { sessions_token: string; api_base_url: string } =>
