@@ -62,7 +62,7 @@ export function buildApp(options: AppOptions): App {
     genReqId: () => mintId('req'),
     bodyLimit: BODY_BYTES_MAX,
     return503OnClosing: false,
-    requestTimeout: 30_000, // for a request to arrive whole; a waiting poll has arrived
+    requestTimeout: 120_000, // for a request to arrive whole, 32 MiB of events on a slow line; a waiting poll has arrived
     keepAliveTimeout: 130_000, // longer than the fronts that reuse connections (Caddy: 2 minutes), or they answer 502
     exposeHeadRoutes: false,
     http: { requireHostHeader: false }, // Node would answer without the envelope
