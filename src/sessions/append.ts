@@ -10,7 +10,7 @@ import { answerOf, type Sender, type SentEvent } from './events.ts';
 import { type LockedSession, lockSession } from './lock.ts';
 import { sessionNotFound } from './session.ts';
 import { eventJson, type StoredEvent, statusToStore, storeEvents } from './store.ts';
-import { type KnownCall, runnable, statusEvent, takeEvents } from './turn.ts';
+import { type KnownCall, statusEvent, takeEvents } from './turn.ts';
 
 export type Appended = {
   /** The JSON of each event sent, in order; of one that repeats an answer, the stored one's. */
@@ -81,7 +81,7 @@ export async function appendLocked(
   }
   const told = statusEvent(locked, turn);
   if (told !== null) fresh.push(statusToStore(told, now));
-  const isArmed = arms === 'always' || (arms === 'needed' && runnable(turn).length > 0);
+  const isArmed = arms !== null;
   const isAnew = arms === 'always' || isProgress;
   await storeEvents(database, locked, fresh, turn, {
     isHeld: locked.isHeld && !isArmed,

@@ -10,7 +10,6 @@ export type LockedSession = Turn & {
   readonly lastSeq: number;
   /** By the database's clock, and never before an event that is stored. */
   readonly now: string;
-  readonly needsWorker: boolean;
   readonly isHeld: boolean;
   readonly armCount: number;
 };
@@ -21,7 +20,6 @@ type Row = SessionRow & {
   readonly workerTools: string;
   readonly lastSeq: string;
   readonly now: string;
-  readonly needsWorker: string;
   readonly isHeld: string;
   readonly armCount: string;
 };
@@ -38,11 +36,11 @@ export async function lockSession(
   const { sessions } = database.names;
   const [row] = await database.rows(sql<Row>`
     select ${sessionAnswer('s')}, s.stop_reason as "stopReason", s.open_calls as "openCalls", s.worker_tools as "workerTools",
-      s.last_seq::text as "lastSeq", ${rfc3339(sql`greatest(clock_timestamp(), s.last_event_at)`)} as now, s.needs_worker::text as "needsWorker", s.is_held::text as "isHeld",
+      s.last_seq::text as "lastSeq", ${rfc3339(sql`greatest(clock_timestamp(), s.last_event_at)`)} as now, s.is_held::text as "isHeld",
       s.arm_count::text as "armCount"
     from ${sessions} s where s.id = ${id} for no key update ${locking === 'skip' ? sql`skip locked` : sql``}`);
   if (row === undefined) return undefined;
-  const { stopReason, openCalls, workerTools, lastSeq, now, needsWorker, isHeld, armCount, ...session } = row;
+  const { stopReason, openCalls, workerTools, lastSeq, now, isHeld, armCount, ...session } = row;
   return {
     session,
     status: session.status,
@@ -51,7 +49,6 @@ export async function lockSession(
     workerTools: JSON.parse(workerTools) as string[],
     lastSeq: Number(lastSeq),
     now,
-    needsWorker: needsWorker === 'true',
     isHeld: isHeld === 'true',
     armCount: Number(armCount),
   };

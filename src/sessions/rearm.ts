@@ -6,7 +6,7 @@ import { arm } from './arm.ts';
 import { type LockedSession, lockSession } from './lock.ts';
 import { sessionTopic, type StopReason } from './session.ts';
 import { type Arming, statusToStore, storeEvents } from './store.ts';
-import { runnable, statusEvent } from './turn.ts';
+import { needsWorker, statusEvent } from './turn.ts';
 
 /** From one lost worker to the next hand-out: a second, doubled each time, to a minute. */
 const DELAY_SECONDS_MAX = 60;
@@ -69,7 +69,7 @@ const endTurn = (database: Database, id: string): Promise<Outcome> =>
 const rearm = (database: Database, id: string): Promise<Outcome> =>
   locking(database, id, async (bound, locked) => {
     const { isHeld, armCount, now, session } = locked;
-    if (isHeld || runnable(locked).length === 0) return 'nothing';
+    if (isHeld || !needsWorker(locked)) return 'nothing';
     const hold = async (): Promise<Outcome> => {
       await storeEvents(bound, locked, [], locked, { isHeld: true, armCount });
       return 'changed';

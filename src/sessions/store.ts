@@ -3,7 +3,7 @@ import type { Database } from '../db/connect.ts';
 import { given } from '../db/sql.ts';
 import { mintId } from '../queue/ids.ts';
 import type { LockedSession } from './lock.ts';
-import { runnable, type StatusEvent, type Turn } from './turn.ts';
+import { needsWorker, type StatusEvent, type Turn } from './turn.ts';
 
 /** An event with its JSON, as it is stored and answered for ever. */
 export type StoredEvent = {
@@ -42,7 +42,7 @@ export async function storeEvents(
       update ${sessions} s
       set status = ${turn.status}, stop_reason = ${turn.stopReason === null ? null : JSON.stringify(turn.stopReason)},
         open_calls = ${JSON.stringify(turn.openCalls)}, worker_tools = ${JSON.stringify(turn.workerTools)},
-        needs_worker = ${runnable(turn).length > 0 && turn.status !== 'terminated'}, is_held = ${isHeld}, arm_count = ${armCount}::integer,
+        needs_worker = ${needsWorker(turn)}, is_held = ${isHeld}, arm_count = ${armCount}::integer,
         last_seq = s.last_seq + ${events.length}::integer, last_event_at = ${now}::timestamptz, updated_at = ${now}::timestamptz,
         archived_at = case when ${turn.status} = 'terminated' then coalesce(s.archived_at, ${now}::timestamptz) else s.archived_at end
       where s.id = ${session.id} and s.last_seq = ${lastSeq}::bigint

@@ -34,7 +34,7 @@ export type Step = {
   readonly turn: Turn;
   readonly repeats: readonly Repeat[];
   /**
-   * Whether a worker is to be enqueued. `always`: whatever kept workers away before is over. `needed`: where one could do something.
+   * Whether a worker is to be enqueued. `always`: whatever kept workers away before is over. `needed`: there is something new that one could run.
    */
   readonly arms: 'always' | 'needed' | null;
   /** A worker answered: the next loss of one counts as the first. */
@@ -102,8 +102,9 @@ export function takeEvents(
       move = 'agent'; // resolved as it is made: never run
       return;
     }
-    open.set(id, { id, kind, name, isAsked: permission === 'ask' });
-    arms ??= 'needed';
+    const call = { id, kind, name, isAsked: permission === 'ask' };
+    open.set(id, call);
+    if (isRunnable(call, workerTools)) arms ??= 'needed';
   };
 
   for (const [index, { id, sent }] of events.entries()) {
@@ -181,9 +182,12 @@ function whyNotOpen(call: KnownCall | undefined, kind: OpenCall['kind']): string
     : 'the call was denied: it is never run';
 }
 
-/** Calls that a worker that attaches would run: what is asked for waits, and a custom tool may be somebody else's. */
-export const runnable = ({ openCalls, workerTools }: Pick<Turn, 'openCalls' | 'workerTools'>): readonly OpenCall[] =>
-  openCalls.filter(({ kind, name, isAsked }) => !isAsked && (kind === 'tool' || workerTools.includes(name)));
+/** Whether a worker that attaches would run something: what is asked for waits, and a custom tool may be somebody else's. */
+export const needsWorker = ({ openCalls, workerTools }: Pick<Turn, 'openCalls' | 'workerTools'>): boolean =>
+  openCalls.some((call) => isRunnable(call, new Set(workerTools)));
+
+const isRunnable = ({ kind, name, isAsked }: OpenCall, workerTools: ReadonlySet<string>): boolean =>
+  !isAsked && (kind === 'tool' || workerTools.has(name));
 
 export type StatusEvent =
   | { readonly type: 'session.status_running' | 'session.status_terminated' }
