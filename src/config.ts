@@ -9,6 +9,7 @@ export type Config = {
   readonly listenDatabaseUrl: string | undefined;
   readonly dataDir: string;
   readonly publicUrl: string | undefined;
+  readonly sessionsUpstreamUrl: string | undefined;
   readonly operatorKey: string | undefined;
   readonly leaseTtlSeconds: number;
   readonly leaseTtlSecondsMax: number;
@@ -124,6 +125,10 @@ export function readConfig(environment: Environment): Config {
     problems.push('LISTEN_DATABASE_URL goes with DATABASE_URL, which is not set');
   }
 
+  if (/[?#]/.test(text('SESSIONS_UPSTREAM_URL') ?? '')) {
+    problems.push('SESSIONS_UPSTREAM_URL must have no query and no fragment: paths are appended to it');
+  }
+
   const config: Config = {
     host: host('HOST', '127.0.0.1'),
     port: integer('PORT', 8080, 0, 65_535),
@@ -131,6 +136,7 @@ export function readConfig(environment: Environment): Config {
     listenDatabaseUrl: url('LISTEN_DATABASE_URL', ['postgres:', 'postgresql:']),
     dataDir: text('DATA_DIR') ?? './data',
     publicUrl: url('PUBLIC_URL', ['http:', 'https:'])?.replace(/\/+$/, ''),
+    sessionsUpstreamUrl: url('SESSIONS_UPSTREAM_URL', ['http:', 'https:']),
     operatorKey: secret('LEASEHOLD_API_KEY'),
     leaseTtlSeconds,
     leaseTtlSecondsMax,

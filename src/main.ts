@@ -42,7 +42,14 @@ async function serve(config: Config, log: Logger): Promise<void> {
     const callers = createCallers({ database, operatorKey: config.operatorKey });
     closers.push(() => callers.close());
     let address = '';
-    const app = buildApp({ queue, database, callers, publicUrl: () => config.publicUrl ?? address, logger: log });
+    const app = buildApp({
+      queue,
+      database,
+      callers,
+      publicUrl: () => config.publicUrl ?? address,
+      sessionsUpstreamUrl: config.sessionsUpstreamUrl,
+      logger: log,
+    });
     closers.push(() => app.close());
     address = await app.listen({
       host: config.host,

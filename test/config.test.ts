@@ -19,6 +19,7 @@ const DEFAULTS: Config = {
   listenDatabaseUrl: undefined,
   dataDir: './data',
   publicUrl: undefined,
+  sessionsUpstreamUrl: undefined,
   operatorKey: undefined,
   leaseTtlSeconds: 120,
   leaseTtlSecondsMax: 300,

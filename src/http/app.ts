@@ -31,6 +31,8 @@ export type AppOptions = {
   readonly callers: Callers;
   /** `api_base_url` in `secret`. */
   readonly publicUrl: () => string;
+  /** The application that owns sessions, skills and memory stores; undefined: this server answers for sessions itself. */
+  readonly sessionsUpstreamUrl?: string | undefined;
   readonly logger?: FastifyBaseLogger;
   /** Called with the instance before the routes are added: the OpenAPI generator listens there. */
   readonly beforeRoutes?: (app: App) => void;
@@ -51,6 +53,8 @@ declare module 'fastify' {
   interface FastifyInstance {
     /** From now on answers tell keep-alive connections to close; those that have asked for nothing yet are closed, streams end. */
     drain(): void;
+    /** Aborted by `drain`: what would go on for ever ends then. */
+    readonly leaving: AbortSignal;
   }
 }
 
@@ -62,7 +66,8 @@ export function buildApp(options: AppOptions): App {
     genReqId: () => mintId('req'),
     bodyLimit: BODY_BYTES_MAX,
     return503OnClosing: false,
-    requestTimeout: 120_000, // for a request to arrive whole, 32 MiB of events on a slow line; a waiting poll has arrived
+    // For a request to arrive whole, 32 MiB of events on a slow line; a waiting poll has arrived. What is passed on may be larger.
+    requestTimeout: options.sessionsUpstreamUrl === undefined ? 120_000 : 600_000,
     keepAliveTimeout: 130_000, // longer than the fronts that reuse connections (Caddy: 2 minutes), or they answer 502
     exposeHeadRoutes: false,
     http: { requireHostHeader: false }, // Node would answer without the envelope
@@ -78,7 +83,7 @@ export function buildApp(options: AppOptions): App {
     listen: queue.listen,
     isListening: queue.isListening,
   });
-  let draining = false;
+  const leaving = new AbortController();
   // Node does not count a connection as idle before its first request: it would hold the end up for the whole grace.
   const unused = new Set<Socket>();
   app.server.on('connection', (socket) => {
@@ -86,10 +91,11 @@ export function buildApp(options: AppOptions): App {
     socket.once('close', () => unused.delete(socket));
   });
   app.decorate('drain', () => {
-    draining = true;
+    leaving.abort();
     streams.close();
     for (const socket of unused) socket.destroy();
   });
+  app.decorate('leaving', leaving.signal);
   app.setValidatorCompiler(validatorCompiler);
   app.addSchema(Work);
   app.addSchema(WorkDetails);
@@ -104,7 +110,7 @@ export function buildApp(options: AppOptions): App {
     reply.header('request-id', request.id).header('cache-control', 'no-store');
   });
   app.addHook('onSend', async (_request, reply) => {
-    if (draining) reply.header('connection', 'close');
+    if (leaving.signal.aborted) reply.header('connection', 'close');
   });
   app.addHook('onResponse', async (request, reply) => {
     const { method, routeOptions } = request;

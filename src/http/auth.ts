@@ -5,10 +5,10 @@ import { HttpError } from './errors.ts';
 /**
  * Whom a route lets in (contract §2). `operator`: API keys. `environment`: also its own environment keys. `item`: also the
  * item's own sessions token. `holder`: API keys and the item's own sessions token. `session`: API keys, the key of the session's environment, and
- * the session's own tokens. `anyone`: no credential. Of API keys,
- * those that are read-only get in where nothing is changed: see `isRead`.
+ * the session's own tokens. `upstream`: every known credential; what is theirs the path tells (`src/http/upstream/vouch.ts`). `anyone`: no
+ * credential. Of API keys, those that are read-only get in where nothing is changed: see `isRead`.
  */
-export type Access = 'anyone' | 'item' | 'holder' | 'environment' | 'session' | 'operator';
+export type Access = 'anyone' | 'item' | 'holder' | 'environment' | 'session' | 'upstream' | 'operator';
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -45,6 +45,7 @@ export async function authorise(request: FastifyRequest, access: Access, callers
     if (caller.role === 'read_only' && !isRead(request)) throw forbidden();
     return caller;
   }
+  if (access === 'upstream') return caller;
   const params = request.params as Record<string, string | undefined>;
   const { environment_id: environmentId, work_id: workId, session_id: sessionId } = params;
   if (caller.kind === 'session') {
@@ -65,7 +66,7 @@ export async function authorise(request: FastifyRequest, access: Access, callers
 
 /** By the method, so that a new route that changes something is closed to read-only keys without a word about it. */
 const isRead = ({ method, routeOptions }: FastifyRequest): boolean =>
-  method === 'GET' && routeOptions.config.takesWork !== true;
+  (method === 'GET' || method === 'HEAD') && routeOptions.config.takesWork !== true;
 
 /** The first known credential of those presented: some clients send a standing x-api-key beside their bearer token. */
 async function identify({ headers }: FastifyRequest, callers: Callers): Promise<Caller | undefined> {

@@ -83,6 +83,8 @@ export type ServerOptions = {
   settings?: Partial<QueueSettings>;
   /** LISTEN and sweep in the background; off by default, so that tests decide when what happens. */
   background?: boolean;
+  /** The application that owns the sessions. */
+  sessionsUpstreamUrl?: string;
   /** Where the app logs to; nowhere by default. */
   logger?: FastifyBaseLogger;
 };
@@ -99,6 +101,7 @@ export async function testServer(t: Test, options: ServerOptions = {}): Promise<
     database,
     callers,
     publicUrl: () => url,
+    sessionsUpstreamUrl: options.sessionsUpstreamUrl,
     ...(options.logger === undefined ? {} : { logger: options.logger }),
   });
   url = await app.listen({ host: '127.0.0.1', port: 0 });

@@ -37,6 +37,7 @@ import { updateSessionRoute } from './update-session.ts';
 import { statsRoute } from './stats.ts';
 import { stopRoute } from './stop.ts';
 import { updateEnvironmentRoute } from './update-environment.ts';
+import { upstreamRoutes } from './upstream.ts';
 import { workersRoute } from './workers.ts';
 
 export function registerRoutes(app: App, options: RouteOptions): void {
@@ -71,7 +72,8 @@ export function registerRoutes(app: App, options: RouteOptions): void {
   diagnosisRoute(app, options);
   introspectRoute(app, options);
   healthRoutes(app, options);
-  relayRoutes(app, options);
+  if (options.sessionsUpstreamUrl === undefined) relayRoutes(app, options);
+  else upstreamRoutes(app, options, options.sessionsUpstreamUrl);
 }
 
 /** The session relay. */
