@@ -110,7 +110,7 @@ t.test('an answer that breaks off in the middle breaks off for the caller', asyn
     const reader = answer.body?.getReader();
     t.equal(new TextDecoder().decode((await reader?.read())?.value), '{"half":', type);
     cut();
-    await t.rejects(reader?.read() ?? Promise.resolve(), `${type}: not an end`);
+    await t.rejects(async () => void (await reader?.read()), `${type}: not an end`);
   }
   t.equal((await call('GET', '/healthz')).status, 200);
 });

@@ -50,6 +50,10 @@ export function upstreamRoutes(app: App, { database }: AppOptions, upstreamUrl: 
     scope.addHook('onRequest', async (request) => {
       request.vouched = await vouch(request, database);
     });
+    // What began before the server was to leave did not say that its connection would close, which would hold up the end.
+    scope.addHook('onResponse', async ({ raw }) => {
+      if (app.leaving.aborted) raw.socket.destroySoon();
+    });
     scope.register(httpProxy, {
       upstream: origin,
       prefix: '/v1',

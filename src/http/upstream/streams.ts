@@ -24,8 +24,7 @@ export function bodyOf(payload: Readable): PassThrough {
 export function passEvents(reply: FastifyReply, events: Readable): () => void {
   const { raw } = reply;
   reply.hijack();
-  // Its connection goes with it: an idle one would hold up the server's end.
-  raw.writeHead(reply.statusCode, reply.header('connection', 'close').getHeaders() as OutgoingHttpHeaders);
+  raw.writeHead(reply.statusCode, reply.getHeaders() as OutgoingHttpHeaders);
   raw.flushHeaders();
   events.on('error', () => raw.destroy()); // cut, so that the caller can tell it from an end
   raw.on('close', () => events.destroy());
