@@ -125,7 +125,8 @@ export function readConfig(environment: Environment): Config {
     problems.push('LISTEN_DATABASE_URL goes with DATABASE_URL, which is not set');
   }
 
-  if (/[?#]/.test(text('SESSIONS_UPSTREAM_URL') ?? '')) {
+  const sessionsUpstreamUrl = url('SESSIONS_UPSTREAM_URL', ['http:', 'https:']);
+  if (/[?#]/.test(sessionsUpstreamUrl ?? '')) {
     problems.push('SESSIONS_UPSTREAM_URL must have no query and no fragment: paths are appended to it');
   }
 
@@ -136,7 +137,7 @@ export function readConfig(environment: Environment): Config {
     listenDatabaseUrl: url('LISTEN_DATABASE_URL', ['postgres:', 'postgresql:']),
     dataDir: text('DATA_DIR') ?? './data',
     publicUrl: url('PUBLIC_URL', ['http:', 'https:'])?.replace(/\/+$/, ''),
-    sessionsUpstreamUrl: url('SESSIONS_UPSTREAM_URL', ['http:', 'https:']),
+    sessionsUpstreamUrl,
     operatorKey: secret('LEASEHOLD_API_KEY'),
     leaseTtlSeconds,
     leaseTtlSecondsMax,

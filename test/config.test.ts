@@ -91,6 +91,12 @@ const TEXTS: [variable: string, field: keyof Config, good: string[], bad: string
   ['LISTEN_DATABASE_URL', 'listenDatabaseUrl', ['postgres://u:p@h/d'], ['http://h', 'nothing']],
   ['PUBLIC_URL', 'publicUrl', ['https://work.example', 'http://h:8080/base'], ['work.example', 'ftp://h', '//h']],
   [
+    'SESSIONS_UPSTREAM_URL',
+    'sessionsUpstreamUrl',
+    ['http://app:3000', 'https://leasehold:s3cret@app.example/base/'],
+    ['app:3000', 'ws://app', '//app', 'http://app/?a=b', 'http://app/#a'],
+  ],
+  [
     'LEASEHOLD_API_KEY',
     'operatorKey',
     ['x'.repeat(16), 'x'.repeat(256)],
@@ -154,6 +160,7 @@ t.test('every bad variable is named at once, and no secret is repeated', async (
     DATABASE_URL: 'mysql://user:hunter2@host/db',
     LISTEN_DATABASE_URL: 'hunter2',
     PUBLIC_URL: 'nowhere/hunter2',
+    SESSIONS_UPSTREAM_URL: 'http://app/?hunter2',
     LEASEHOLD_API_KEY: 'hunter2',
     OTEL_EXPORTER_OTLP_ENDPOINT: 'hunter2',
   }).join('\n');
@@ -162,6 +169,7 @@ t.test('every bad variable is named at once, and no secret is repeated', async (
     'DATABASE_URL',
     'LISTEN_DATABASE_URL',
     'PUBLIC_URL',
+    'SESSIONS_UPSTREAM_URL',
     'LEASEHOLD_API_KEY',
     'OTEL_EXPORTER_OTLP_ENDPOINT',
   ]) {

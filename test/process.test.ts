@@ -65,6 +65,7 @@ t.test('every bad variable is named at once, with exit 1, and no secret is repea
     DATABASE_URL: 'mysql://user:hunter2@host/db',
     LISTEN_DATABASE_URL: 'hunter2',
     PUBLIC_URL: 'user:hunter2@nowhere',
+    SESSIONS_UPSTREAM_URL: 'ftp://user:hunter2@nowhere',
     LEASEHOLD_API_KEY: 'hunter2',
     LEASE_TTL_SECONDS: '0',
     LEASE_TTL_MAX_SECONDS: '1e2',

@@ -1,4 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http';
+import { unescape as decode } from 'node:querystring';
 import httpProxy from '@fastify/http-proxy';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { QueueError } from '../../queue/errors.ts';
@@ -24,7 +25,7 @@ const ROUTES = ['sessions', 'skills', 'memory_stores'].flatMap((name) => [`/${na
  */
 export function upstreamRoutes(app: App, { database }: AppOptions, upstreamUrl: string): void {
   const { origin, pathname, username, password } = new URL(upstreamUrl);
-  const credentials = Buffer.from([username, password].map(decodeURIComponent).join(':')).toString('base64');
+  const credentials = Buffer.from([username, password].map(decode).join(':')).toString('base64');
   const ends = new Set<() => void>();
   app.leaving.addEventListener('abort', () => {
     for (const end of ends) end();
@@ -35,7 +36,7 @@ export function upstreamRoutes(app: App, { database }: AppOptions, upstreamUrl: 
     // As it was sent: src/http/body.ts has another one stand in for what Fastify would refuse.
     'content-type': request.raw.headersDistinct['content-type']?.[0],
     ...(request.body === undefined ? { 'content-length': undefined } : {}),
-    ...(username === '' ? {} : { authorization: `Basic ${credentials}` }),
+    ...(username + password === '' ? {} : { authorization: `Basic ${credentials}` }),
     ...request.vouched,
     'request-id': request.id,
   });
