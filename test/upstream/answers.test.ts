@@ -1,12 +1,25 @@
-import { createServer } from 'node:net';
-import t from 'tap';
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
+import { pino } from 'pino';
+import t, { type Test } from 'tap';
 import { upstreamServer } from '../support/application.ts';
 import { OPERATOR_KEY, testServer, until } from '../support/harness.ts';
 import { listenOnLoopback } from '../support/loopback.ts';
 import { freePort } from '../support/postgres.ts';
-import { checkRefusal } from '../support/wire.ts';
+import { checkRefusal, head } from '../support/wire.ts';
 
 const as = OPERATOR_KEY;
+
+/** What is answered to these bytes, one request after the other; the last one closes. Nothing is read before all is sent. */
+async function statusesOf(t: Test, url: string, bytes: string): Promise<number[]> {
+  const socket = connect(Number(new URL(url).port), '127.0.0.1').setTimeout(10_000, () => socket.destroy());
+  t.teardown(() => socket.destroy());
+  socket.on('error', () => {}).pause();
+  await Promise.race([new Promise((sent) => socket.write(bytes, sent)), once(socket, 'close')]);
+  let answers = '';
+  for await (const chunk of socket) answers += chunk;
+  return [...answers.matchAll(/HTTP\/1\.1 (\d{3}) /g)].map(([, status]) => Number(status));
+}
 
 t.test('status, body and headers of the application pass through, also of its refusals', async (t) => {
   const { application, url, call } = await upstreamServer(t);
@@ -66,7 +79,8 @@ t.test(
 
 t.test('an application that cannot be reached is unavailable, also to who sends a large body', async (t) => {
   const sessionsUpstreamUrl = `http://127.0.0.1:${await freePort()}`;
-  const { call } = await testServer(t, { sessionsUpstreamUrl });
+  const server = await testServer(t, { sessionsUpstreamUrl });
+  const { call, url } = server;
   for (const method of ['GET', 'HEAD', 'DELETE']) {
     const answer = await call(method, '/v1/skills', { as });
     if (method === 'HEAD') t.match([answer.status, answer.headers.get('retry-after')], [503, '1']);
@@ -75,7 +89,15 @@ t.test('an application that cannot be reached is unavailable, also to who sends 
   for (const raw of ['{}', 'x'.repeat(20 * 1024 * 1024)]) {
     checkRefusal(t, await call('POST', '/v1/skills', { as, raw }), 503, `${raw.length} bytes`);
   }
-  t.equal((await call('GET', '/healthz', { as: null })).status, 200);
+  const length = 20 * 1024 * 1024;
+  const post = head(server, 'POST', '/v1/skills', {
+    'x-api-key': as,
+    'content-length': `${length}`,
+    connection: 'keep-alive',
+  });
+  const next = head(server, 'GET', '/healthz');
+  const statuses = await statusesOf(t, url, `${post}${'x'.repeat(length)}${next}`);
+  t.strictSame(statuses, [503, 200], 'who sends all before it reads is answered, and what it asks next, too');
 });
 
 t.test('an application that breaks off before it answers, or answers no HTTP, is unavailable', async (t) => {
@@ -83,17 +105,20 @@ t.test('an application that breaks off before it answers, or answers no HTTP, is
     '',
     'HTTP/1.1 200 OK\r\ncontent-le',
     'SSH-2.0-x\r\n\r\n',
-    'HTTP/1.1 999 What\r\nx-odd: 1\r\ncontent-length: 0\r\n\r\n',
+    'HTTP/1.1 999 What\r\nx-odd: 1\r\ncontent-length: 9\r\n\r\nsomething',
   ];
   for (const answer of answers) {
     const broken = createServer((socket) => void socket.on('error', () => {}).once('data', () => socket.end(answer)));
     const port = await listenOnLoopback(t, broken);
-    const { call } = await testServer(t, { sessionsUpstreamUrl: `http://127.0.0.1:${port}` });
+    const log: string[] = [];
+    const logger = pino({ level: 'warn' }, { write: (line) => void log.push(JSON.parse(line).msg) });
+    const { call } = await testServer(t, { sessionsUpstreamUrl: `http://127.0.0.1:${port}`, logger });
     for (const [method, raw] of [['GET'], ['POST', 'x'.repeat(100_000)]] as const) {
       const refused = await call(method, '/v1/sessions/s/events', { as, ...(raw === undefined ? {} : { raw }) });
       checkRefusal(t, refused, 503, `${method}: ${answer}`);
       t.equal(refused.headers.get('x-odd'), null);
     }
+    t.notMatch(log.join('\n'), /response will send/, 'it is answered once');
   }
 });
 

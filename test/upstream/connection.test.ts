@@ -68,6 +68,7 @@ t.test('the process passes sessions on, logs no password of the URL, and leaves 
   t.strictSame(await server.ended(), { code: 0, signal: null }, 'well within the grace');
   const complaints = server.log().filter(({ level }) => Number(level) > 30);
   t.match(complaints, [{ msg: 'response errored' }, { msg: 'request failed' }], 'of the one that was gone');
+  t.notMatch(server.output(), /fetching from remote server/);
   t.notMatch(server.output(), /hunter2/);
   t.notMatch(server.output(), new RegExp(Buffer.from('leasehold:hunter2').toString('base64')));
 });

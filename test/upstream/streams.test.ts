@@ -1,4 +1,7 @@
+import { PassThrough, Writable } from 'node:stream';
+import type { FastifyReply } from 'fastify';
 import t, { type Test } from 'tap';
+import { passEvents } from '../../src/http/upstream/streams.ts';
 import { type Upstream, upstreamServer } from '../support/application.ts';
 import { OPERATOR_KEY, until } from '../support/harness.ts';
 
@@ -19,7 +22,8 @@ function streaming({ application }: Upstream, contentType = 'text/event-stream')
 async function attach(t: Test, { url }: { url: string }) {
   const client = new AbortController();
   t.teardown(() => client.abort());
-  const answer = await fetch(`${url}/v1/sessions/s/events/stream`, { headers, signal: client.signal });
+  const signal = AbortSignal.any([client.signal, AbortSignal.timeout(10_000)]);
+  const answer = await fetch(`${url}/v1/sessions/s/events/stream`, { headers, signal });
   const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
   if (reader === undefined) throw new Error('no body');
   return { answer, next: () => reader.read(), leave: () => client.abort() };
@@ -100,4 +104,47 @@ t.test('draining ends the streams in order, at once, and lets other requests fin
   t.match([finished.status, finished.text, finished.headers.get('connection')], [200, '{"done":true}', 'close']);
   t.equal(await half.text(), 'one, two');
   t.equal(await isOver, true, 'and nothing holds up the end');
+});
+
+t.test('a reader that is behind when the server leaves gets what was passed on, and then the end', async (t) => {
+  const server = await upstreamServer(t);
+  const { application, app } = server;
+  const frame = `data: ${'x'.repeat(65_536)}\n\n`;
+  let isFull = false;
+  application.answer((response) => {
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    while (response.writableLength < 32 * 1024 * 1024) response.write(frame);
+    isFull = true;
+  });
+  const { next } = await attach(t, server);
+  await until('the way to be full', () => isFull);
+  app.drain();
+  let read = '';
+  for (let one = await next(); !one.done; one = await next()) read += one.value;
+  t.ok(read.length > 0 && read.length < 32 * 1024 * 1024, `${read.length} characters were on the way`);
+  t.ok(frame.repeat(Math.ceil(read.length / frame.length)).startsWith(read), 'in order');
+});
+
+t.test('an event that comes after the end was written is not written', async (t) => {
+  const written: string[] = [];
+  let flush = () => {};
+  const raw = new Writable({
+    write(chunk, _, done) {
+      written.push(`${chunk}`);
+      flush = done;
+    },
+  });
+  raw.on('error', (error) => t.fail(error.message));
+  Object.assign(raw, { writeHead() {}, flushHeaders() {} });
+  const events = new PassThrough();
+  const end = passEvents({ raw, hijack() {}, getHeaders: () => ({}) } as unknown as FastifyReply, events);
+  events.write('before');
+  await until('it is written', () => written.length === 1);
+  end();
+  events.write('after');
+  t.equal(`${await new Promise((read) => events.once('readable', () => read(events.read())))}`, 'after', 'it has come');
+  flush();
+  await until('all to be closed', () => raw.closed && events.closed);
+  t.ok(raw.writableFinished, 'in order');
+  t.strictSame(written, ['before']);
 });

@@ -35,7 +35,6 @@ export function upstreamRoutes(app: App, { database }: AppOptions, upstreamUrl: 
     ...fromCaller(headers),
     // As it was sent: src/http/body.ts has another one stand in for what Fastify would refuse.
     'content-type': request.raw.headersDistinct['content-type']?.[0],
-    ...(request.body === undefined ? { 'content-length': undefined } : {}),
     ...(username + password === '' ? {} : { authorization: `Basic ${credentials}` }),
     ...request.vouched,
     'request-id': request.id,
@@ -43,10 +42,7 @@ export function upstreamRoutes(app: App, { database }: AppOptions, upstreamUrl: 
 
   app.register(async (scope) => {
     scope.removeAllContentTypeParsers();
-    scope.addContentTypeParser('*', ({ headers }, payload, done) => {
-      const isEmpty = headers['transfer-encoding'] === undefined && Number(headers['content-length'] ?? 0) === 0;
-      done(null, isEmpty ? undefined : bodyOf(payload));
-    });
+    scope.addContentTypeParser('*', (_, payload, done) => done(null, bodyOf(payload)));
     scope.decorateRequest('vouched', undefined);
     scope.addHook('onRequest', async (request) => {
       request.vouched = await vouch(request, database);
@@ -75,7 +71,7 @@ export function upstreamRoutes(app: App, { database }: AppOptions, upstreamUrl: 
           onError: (_, { error }) => refuse(reply, error),
           onResponse(_, __, { statusCode, stream }) {
             stream.on('error', () => {});
-            if (statusCode > 599) return void stream.destroy(); // no status for Fastify: refused by onError
+            if (statusCode > 599) return void stream.destroy(); // no status for Fastify: refused by onError, which does not end it
             if (!isEventStream(reply)) return void reply.send(stream);
             const end = passEvents(reply, stream);
             ends.add(end);
