@@ -20,6 +20,8 @@ type Answering = (response: ServerResponse, request: IncomingMessage) => void;
 export type Application = {
   readonly url: string;
   readonly arrived: Arrived[];
+  /** How many connections are open to it. */
+  connectionCount(): number;
   /** How it answers from now on; an empty object until told. */
   answer(answering: Answering): void;
 };
@@ -44,10 +46,16 @@ export async function application(t: Test): Promise<Application> {
     arrived.push({ method, url, headers, body, isComplete: () => request.complete, isOver: () => isOver });
     answering(response, request);
   });
+  let connectionCount = 0;
+  server.on('connection', (socket) => {
+    connectionCount++;
+    socket.on('close', () => connectionCount--);
+  });
   const port = await listenOnLoopback(t, server);
   return {
     url: `http://127.0.0.1:${port}`,
     arrived,
+    connectionCount: () => connectionCount,
     answer(next) {
       answering = next;
     },
@@ -55,7 +63,6 @@ export async function application(t: Test): Promise<Application> {
 }
 
 export type Upstream = Server & {
-  readonly app: Server['app'];
   readonly application: Application;
   /** The last request that arrived there. */
   last(): Arrived;

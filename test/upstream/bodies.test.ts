@@ -1,7 +1,9 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { request as httpRequest } from 'node:http';
+import { PassThrough } from 'node:stream';
 import t from 'tap';
+import { bodyOf } from '../../src/http/upstream/streams.ts';
 import { upstreamServer } from '../support/application.ts';
 import { OPERATOR_KEY, until } from '../support/harness.ts';
 import { exchange, head } from '../support/wire.ts';
@@ -84,6 +86,34 @@ t.test('a client that leaves in the middle of its body is not taken for one that
   await until('the request to break off', () => last().isOver());
   t.notOk(last().isComplete());
   t.equal((await app.inject('/healthz')).statusCode, 200, 'and the server goes on');
+});
+
+t.test('an answer that comes before the body has ended is passed on, and the client may leave then', async (t) => {
+  const { url, application, app, call } = await upstreamServer(t);
+  application.answer((response) => response.writeHead(413, { 'content-length': 2 }).end('{}'));
+  for (let round = 0; round < 5; round++) {
+    const request = httpRequest(`${url}/v1/skills`, { method: 'POST', headers: asOperator });
+    request.on('error', () => {});
+    request.write('half');
+    const [response] = await once(request, 'response');
+    t.equal(response.statusCode, 413);
+    response.resume();
+    request.write('more');
+    request.destroy();
+    await until(
+      'the connection to be gone',
+      () => new Promise((tell) => app.server.getConnections((_, n) => tell(n <= 1))),
+    );
+  }
+  t.equal((await call('GET', '/healthz')).status, 200);
+});
+
+t.test('a body that breaks off when nobody reads it any more breaks nothing else', async (t) => {
+  const payload = new PassThrough();
+  const body = bodyOf(payload);
+  payload.destroy(new Error('the client left'));
+  await until('it to be closed', () => body.closed);
+  t.match(body.errored, { message: 'the client left' });
 });
 
 t.test('bodies of our own routes are still limited', async (t) => {

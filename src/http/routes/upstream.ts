@@ -70,7 +70,6 @@ export function upstreamRoutes(app: App, { database }: AppOptions, upstreamUrl: 
           rewriteRequestHeaders: (_, headers) => toApplication(request, headers),
           onError: (_, { error }) => refuse(reply, error),
           onResponse(_, __, { statusCode, stream }) {
-            stream.on('error', () => {});
             if (statusCode > 599) return void stream.destroy(); // no status for Fastify: refused by onError, which does not end it
             if (!isEventStream(reply)) return void reply.send(stream);
             const end = passEvents(reply, stream);
