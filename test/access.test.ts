@@ -29,7 +29,10 @@ const VERDICTS: Readonly<Record<Access, readonly number[]>> = {
 };
 
 function build() {
-  const callers = { identify: async (credential: string) => CALLERS[credential] } as Callers;
+  const callers = {
+    identify: async (credential: string) => CALLERS[credential],
+    environmentOfSession: async () => 'env_1',
+  } as Partial<Callers> as Callers;
   const app = fastify({ exposeHeadRoutes: false });
   app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
   registerAuth(app, callers);

@@ -79,7 +79,7 @@ async function identify({ headers }: FastifyRequest, callers: Callers): Promise<
   return undefined;
 }
 
-const forbidden = () => new HttpError('forbidden', 'this credential does not authorise this call');
+export const forbidden = () => new HttpError('forbidden', 'this credential does not authorise this call');
 
-const unauthenticated = () =>
+export const unauthenticated = () =>
   new HttpError('unauthenticated', 'the credential is missing, unknown, expired, revoked or for another environment');
