@@ -92,18 +92,22 @@ const pathOf = (error: { instancePath: string } | undefined): string[] =>
   (error?.instancePath ?? '').split('/').slice(1).map(unescapePointer);
 
 /**
- * Where a rule is one of several kinds, told apart by a literal `type`, the one that was meant says what is wrong: the schema with that
- * kind in its place, and the path of its error.
+ * Where a rule is one of several kinds, told apart by a literal `type` or by what JSON calls them, the one that was meant says what is
+ * wrong: the schema with that kind in its place, and the path of its error.
  */
 function innermost(root: Node, path: readonly string[], value: unknown): [schema: Node, path: readonly string[]] {
   for (let depth = 0; depth <= path.length; depth++) {
     const here = path.slice(0, depth);
     const node = here.reduce<Node | undefined>(child, root);
     const given = here.reduce<unknown>((outer, key) => (isRecord(outer) ? outer[key] : undefined), value);
-    const kinds = node?.anyOf?.filter(({ properties }) => properties?.type?.const !== undefined) ?? [];
-    if (kinds.length === 0) continue;
-    const meant = kinds.find(({ properties }) => isRecord(given) && properties?.type?.const === given.type);
+    if (node?.anyOf === undefined) continue;
+    const kinds = node.anyOf.filter(({ properties }) => properties?.type?.const !== undefined);
+    const meant =
+      kinds.length === 0
+        ? node.anyOf.find(({ type }) => type === jsonTypeOf(given))
+        : kinds.find(({ properties }) => isRecord(given) && properties?.type?.const === given.type);
     if (meant === undefined) {
+      if (kinds.length === 0) return [atPath(here, node), here];
       const type = { enum: kinds.map(({ properties }) => properties?.type?.const) };
       return [atPath(here, { properties: { type } }), [...here, 'type']];
     }
@@ -112,6 +116,9 @@ function innermost(root: Node, path: readonly string[], value: unknown): [schema
   }
   return [root, path];
 }
+
+const jsonTypeOf = (value: unknown): string =>
+  Array.isArray(value) ? 'array' : value === null ? 'null' : typeof value;
 
 /** A schema that has this node at the path, and nothing else. */
 const atPath = (path: readonly string[], node: Node): Node =>
@@ -152,6 +159,7 @@ function ruleOf(node: Node | undefined): string {
   if (node === undefined) return 'valid';
   if (node.const !== undefined) return JSON.stringify(node.const);
   if (node.enum !== undefined) return `one of ${node.enum.join(', ')}`;
+  if (node.anyOf !== undefined) return node.anyOf.map(ruleOf).join(' or ');
   const types = [node.type ?? []].flat();
   const nullable = types.includes('null') ? ' or null' : '';
   switch (types[0]) {
@@ -170,9 +178,12 @@ function ruleOf(node: Node | undefined): string {
     case 'boolean':
       return `true or false${nullable}`;
     case 'array':
+      if (node.maxItems === 0) return `an empty list${nullable}`;
       return node.maxItems === undefined ? 'a list' : `a list of ${node.minItems ?? 0} to ${node.maxItems}`;
     case 'object':
       return `an object${nullable}`;
+    case 'null':
+      return 'null';
     default:
       return 'valid';
   }

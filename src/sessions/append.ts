@@ -39,7 +39,7 @@ export async function appendEvents(
       `events must be a list of 1 to ${LIMITS.eventsPerCall}, not ${sent.length}`,
     );
   }
-  for (const [index, event] of sent.entries()) jsonOf(`events.${index}`, event);
+  checkEvents(sent, 'events');
   return database.transaction(async (transaction) => {
     const bound = within(database, transaction);
     const locked = await lockSession(bound, sessionId);
@@ -48,13 +48,19 @@ export async function appendEvents(
   });
 }
 
-/** The same for a session that this transaction has locked. */
+/** Refuses: invalid_request for what would be stored as something else. `where` names the list that they were sent in. */
+export function checkEvents(sent: readonly SentEvent[], where: string): void {
+  for (const [index, event] of sent.entries()) jsonOf(`${where}.${index}`, event);
+}
+
+/** The same for a session that this transaction has locked, and events that were checked. */
 export async function appendLocked(
   database: Database,
   locked: LockedSession,
   sent: readonly SentEvent[],
   sender: Sender,
   traceContext?: TraceContext,
+  where = 'events',
 ): Promise<Appended> {
   const { session, now } = locked;
   const events = sent.map((event) => ({ id: mintId('sevt'), sent: event }));
@@ -63,6 +69,7 @@ export async function appendLocked(
     events,
     sender,
     await knownCalls(database, locked, sent),
+    where,
   );
 
   const texts: string[] = [];

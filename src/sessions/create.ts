@@ -5,7 +5,7 @@ import { environmentNotFound, QueueError } from '../queue/errors.ts';
 import { mintId } from '../queue/ids.ts';
 import type { Offered, TraceContext } from '../queue/items.ts';
 import { checkMetadata, checkText, LIMITS } from '../queue/limits.ts';
-import { appendLocked } from './append.ts';
+import { appendLocked, checkEvents } from './append.ts';
 import type { SentEvent } from './events.ts';
 import { lockSession } from './lock.ts';
 import { type Session, type SessionRow, sessionAnswer, toSession } from './session.ts';
@@ -38,6 +38,7 @@ export async function createSession(
   if (Buffer.byteLength(agentText) > LIMITS.agentBytes) {
     throw new QueueError('invalid_request', `agent must be at most ${LIMITS.agentBytes} bytes of JSON`);
   }
+  checkEvents(initialEvents, 'initial_events');
   const { sessions, environments } = database.names;
   return database.transaction(async (transaction) => {
     const bound = within(database, transaction);
@@ -59,7 +60,7 @@ export async function createSession(
     if (initialEvents.length > 0) {
       const locked = await lockSession(bound, id);
       if (locked === undefined) throw new Error('a session that was just made is not there');
-      ({ offered } = await appendLocked(bound, locked, initialEvents, 'agent', traceContext));
+      ({ offered } = await appendLocked(bound, locked, initialEvents, 'agent', traceContext, 'initial_events'));
     }
     const [row] = await bound.rows(sql<SessionRow>`select ${sessionAnswer('s')} from ${sessions} s where s.id = ${id}`);
     if (row === undefined) throw new Error('a session that was just made is not there');

@@ -43,13 +43,14 @@ export type Step = {
 
 /**
  * What a session comes to by events. Pure, over what its locked row says and over `known`, the calls that are named and not open. The
- * first result of a call wins; a repeat is answered with it. Refuses, for all of them: invalid_request.
+ * first result of a call wins; a repeat is answered with it. `where` names the list that they were sent in. Refuses, for all of them: invalid_request.
  */
 export function takeEvents(
   before: Turn,
   events: readonly NewEvent[],
   sender: Sender,
   known: ReadonlyMap<string, KnownCall>,
+  where = 'events',
 ): Step {
   const open = new Map(before.openCalls.map((call) => [call.id, call]));
   /** Answers of this call, by what they answer. */
@@ -61,7 +62,7 @@ export function takeEvents(
   let move: 'agent' | 'over' | undefined;
 
   const refuse = (index: number, problem: string): never => {
-    throw new QueueError('invalid_request', `events.${index}.${problem}`);
+    throw new QueueError('invalid_request', `${where}.${index}.${problem}`);
   };
 
   const answer = (index: number, sent: SentEvent): void => {
@@ -133,7 +134,7 @@ export function takeEvents(
   if (open.size > LIMITS.openCalls) {
     throw new QueueError(
       'invalid_request',
-      `events: at most ${LIMITS.openCalls} calls may be open, this would make ${open.size}`,
+      `${where}: at most ${LIMITS.openCalls} calls may be open, this would make ${open.size}`,
     );
   }
   const openCalls = [...open.values()];

@@ -1,18 +1,16 @@
 import type { FastifyRequest } from 'fastify';
-import { Type, type Static } from 'typebox';
+import { type Static, Type } from 'typebox';
 import type { Database } from '../../db/connect.ts';
 import type { Offered } from '../../queue/items.ts';
 import { appendEvents } from '../../sessions/append.ts';
-import { SENDERS, type Sender } from '../../sessions/events.ts';
 import { sessionTopic } from '../../sessions/session.ts';
 import { ChangeHeaders, Component } from '../../wire/primitives.ts';
-import { AppendBody, SessionEvent, toSentEvent } from '../../wire/session-events.ts';
+import { AppendBody, SessionEvent } from '../../wire/session-events.ts';
 import { SessionParams } from '../../wire/sessions.ts';
 import type { App, RouteOptions } from '../app.ts';
 import { change } from '../changes.ts';
-import { HttpError } from '../errors.ts';
-import { EVENTS_BYTES_MAX } from './create-session.ts';
 import { responses } from './responses.ts';
+import { EVENTS_BYTES_MAX, readEvents, senderOf } from './sent-events.ts';
 import { traceContextOf } from './trace.ts';
 
 const Appended = Type.Object({
@@ -23,10 +21,8 @@ const Appended = Type.Object({
 
 export function appendEventsRoutes(app: App, { database, queue }: RouteOptions): void {
   const append = async (request: FastifyRequest, sessionId: string, body: Static<typeof AppendBody>) => {
-    const sender: Sender = request.caller?.kind === 'api' ? 'agent' : 'worker';
-    const sent = body.events.map(toSentEvent);
-    const foreign = sent.find(({ type }) => !(SENDERS[type] as readonly Sender[]).includes(sender));
-    if (foreign !== undefined) throw new HttpError('forbidden', `this credential may not send ${foreign.type}`);
+    const sender = senderOf(request.caller);
+    const sent = readEvents(body.events, sender);
     let offered: readonly Offered[] = [];
     let isChanged = false;
     const act = async (bound: Database) => {

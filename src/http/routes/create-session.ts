@@ -3,18 +3,16 @@ import type { Static } from 'typebox';
 import type { Offered } from '../../queue/items.ts';
 import { createSession } from '../../sessions/create.ts';
 import { ChangeHeaders, Component } from '../../wire/primitives.ts';
-import { toSentEvent } from '../../wire/session-events.ts';
 import { Session, SessionBody, toAgent, toSessionObject } from '../../wire/sessions.ts';
 import type { App, RouteOptions } from '../app.ts';
 import { change } from '../changes.ts';
 import { responses } from './responses.ts';
+import { EVENTS_BYTES_MAX, readEvents, senderOf } from './sent-events.ts';
 import { traceContextOf } from './trace.ts';
-
-/** Of a session's first events. */
-export const EVENTS_BYTES_MAX = 32 * 1_048_576;
 
 export function createSessionRoutes(app: App, { database, queue }: RouteOptions): void {
   const create = async (request: FastifyRequest, body: Static<typeof SessionBody>) => {
+    const initialEvents = readEvents(body.initial_events ?? [], senderOf(request.caller));
     let offered: readonly Offered[] = [];
     const answer = await change(database, request, async (bound) => {
       const created = await createSession(
@@ -24,7 +22,7 @@ export function createSessionRoutes(app: App, { database, queue }: RouteOptions)
           title: body.title ?? null,
           metadata: body.metadata ?? {},
           agent: toAgent(body.agent),
-          initialEvents: (body.initial_events ?? []).map(toSentEvent),
+          initialEvents,
         },
         traceContextOf(request.headers),
       );
