@@ -165,10 +165,10 @@ export const SessionPage = Type.Object({
 
 export const SessionDeleted = Type.Object({ id: Type.String(), type: Type.Literal('session_deleted') });
 
-/** The agent as it is kept. */
+/** The agent as it is kept: also an id that was not given, since sessions are found by it. */
 export function toAgent(given: Static<typeof SessionBody>['agent']): Record<string, unknown> {
-  if (given === undefined) return {};
+  if (given === undefined) return { id: AGENT.id };
   if (typeof given === 'string') return { id: given };
   const { type: _, skills: __, mcp_servers: ___, ...agent } = given as Record<string, unknown>;
-  return agent;
+  return { id: AGENT.id, ...agent };
 }
