@@ -39,6 +39,7 @@ export type Caller =
     };
 
 const TOKENS_MAX = 20_000;
+const SESSIONS_MAX = 20_000;
 const USES_FLUSH_INTERVAL_MS = 5_000;
 const USES_MAX = 20_000;
 
@@ -64,6 +65,7 @@ export function createCallers({ database, operatorKey }: CallersOptions) {
   const operatorHash = operatorKey === undefined ? undefined : hashSecret(operatorKey);
   // A token is good as long as its item is remembered, and the verb finds out by itself when it no longer is.
   const tokens = new LRUCache<string, Caller>({ max: TOKENS_MAX });
+  const homes = new LRUCache<string, string>({ max: SESSIONS_MAX });
   const uses = createNotes<{ keyId: string }>({
     record: (used) => recordUses(database, used),
     flushIntervalMs: USES_FLUSH_INTERVAL_MS,
@@ -116,8 +118,12 @@ export function createCallers({ database, operatorKey }: CallersOptions) {
       return caller;
     },
 
-    /** Of a session of the relay; undefined where there is none. */
-    environmentOfSession: (sessionId: string) => environmentOfSession(database, sessionId),
+    /** Of a session of the relay, also of one that was deleted since it was asked for; undefined where there is none. */
+    async environmentOfSession(sessionId: string): Promise<string | undefined> {
+      const home = homes.get(sessionId) ?? (await environmentOfSession(database, sessionId));
+      if (home !== undefined) homes.set(sessionId, home);
+      return home;
+    },
 
     /** Writes what is noted of keys' uses so far: lists ask for it, so that a process always counts its own. */
     flush: () => uses.flush(),

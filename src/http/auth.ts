@@ -48,17 +48,18 @@ export async function authorise(request: FastifyRequest, access: Access, callers
   if (access === 'upstream') return caller;
   const params = request.params as Record<string, string | undefined>;
   const { environment_id: environmentId, work_id: workId, session_id: sessionId } = params;
+  // Work may be enqueued for any text: a session is its own environment's.
+  const home =
+    access === 'session' && sessionId !== undefined ? await callers.environmentOfSession(sessionId) : undefined;
+  const isElsewhere = home !== undefined && home !== caller.environmentId;
   if (caller.kind === 'session') {
-    if (access === 'session' && caller.sessionId === sessionId) return caller;
+    if (access === 'session' && caller.sessionId === sessionId && !isElsewhere) return caller;
     const isOwnItem = caller.environmentId === environmentId && caller.workId === workId;
     if ((access === 'item' || access === 'holder') && isOwnItem) return caller;
     throw forbidden();
   }
   // Not for this environment: no different from unknown (contract §2, D).
-  if (access === 'session' && sessionId !== undefined) {
-    const home = await callers.environmentOfSession(sessionId);
-    if (home !== undefined && home !== caller.environmentId) throw unauthenticated();
-  }
+  if (isElsewhere) throw unauthenticated();
   if (environmentId !== undefined && caller.environmentId !== environmentId) throw unauthenticated();
   if (access === 'operator' || access === 'holder') throw forbidden();
   return caller;

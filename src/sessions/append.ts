@@ -83,9 +83,6 @@ export async function appendLocked(
     }
   }
   if (fresh.length === 0) return { events: texts, isChanged: false, offered: [] };
-  if (locked.status === 'terminated') {
-    throw new QueueError('session_terminated', `session ${session.id} is terminated: it takes no more events`);
-  }
   const told = statusEvent(locked, turn);
   if (told !== null) fresh.push(statusToStore(told, now));
   const isArmed = arms !== null;

@@ -1,7 +1,7 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { parseCursor, toCursor } from '../queue/cursor.ts';
-import { checkInteger, LIMITS } from '../queue/limits.ts';
+import { checkInteger, isStorable, LIMITS } from '../queue/limits.ts';
 import {
   type Session,
   type SessionRow,
@@ -106,8 +106,9 @@ export const between = (column: RawBuilder<unknown>, bounds: Between): RawBuilde
     return bound === undefined ? [] : [sql`${column} ${operator} ${bound}::timestamptz`];
   });
 
-/** The environment that a session is of; undefined where there is no such session. It never changes. */
+/** The environment that a session is of; undefined where there is no such session, whatever text it is. It never changes. */
 export async function environmentOfSession(database: Database, id: string): Promise<string | undefined> {
+  if (!isStorable(id)) return undefined;
   const { sessions } = database.names;
   const [row] = await database.rows(
     sql<{ environmentId: string }>`select s.environment_id as "environmentId" from ${sessions} s where s.id = ${id}`,

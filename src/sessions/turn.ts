@@ -43,7 +43,8 @@ export type Step = {
 
 /**
  * What a session comes to by events. Pure, over what its locked row says and over `known`, the calls that are named and not open. The
- * first result of a call wins; a repeat is answered with it. `where` names the list that they were sent in. Refuses, for all of them: invalid_request.
+ * first result of a call wins; a repeat is answered with it. `where` names the list that they were sent in. Refuses, for all of them: invalid_request; session_terminated for
+ * anything new, before it is looked at.
  */
 export function takeEvents(
   before: Turn,
@@ -73,6 +74,7 @@ export function takeEvents(
       repeats.push(repeated);
       return;
     }
+    if (before.status === 'terminated') throw terminated();
     const kind = sent.type === 'user.custom_tool_result' ? 'custom' : 'tool';
     const call = open.get(callId) ?? refuse(index, `${field}: ${whyNotOpen(known.get(callId), kind)}`);
     if (call.kind !== kind) refuse(index, `${field}: ${callId} is not ${ARTICLES[kind]}`);
@@ -109,6 +111,7 @@ export function takeEvents(
   };
 
   for (const [index, { id, sent }] of events.entries()) {
+    if (before.status === 'terminated' && answerOf(sent) === null) throw terminated();
     switch (sent.type) {
       case 'user.message':
         [arms, move] = ['always', 'agent'];
@@ -145,6 +148,8 @@ export function takeEvents(
     isProgress,
   };
 }
+
+const terminated = () => new QueueError('session_terminated', 'the session is terminated: it takes no more events');
 
 function comeTo(
   before: Turn,
