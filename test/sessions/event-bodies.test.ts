@@ -43,7 +43,7 @@ for (const engine of ENGINES) {
       for (const [name, input] of VALUES) {
         const raw = `{"events":[{"type":"agent.tool_use","name":"bash","input":${input}}]}`;
         const answer = await post(id, raw);
-        t.equal(answer.status, 200, `${name}: ${answer.text}`);
+        t.equal(answer.status, 200, name);
         const sent = JSON.parse(input);
         const expected = JSON.stringify(sent);
         const [event] = answer.json.data;
