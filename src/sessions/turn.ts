@@ -142,7 +142,7 @@ export function takeEvents(
   }
   const openCalls = [...open.values()];
   return {
-    turn: { ...comeTo(before, openCalls, move), openCalls, workerTools: [...workerTools] },
+    turn: { ...comeTo(before, openCalls, move, arms === 'always'), openCalls, workerTools: [...workerTools] },
     repeats,
     arms,
     isProgress,
@@ -155,10 +155,11 @@ function comeTo(
   before: Turn,
   openCalls: readonly OpenCall[],
   move: 'agent' | 'over' | undefined,
+  isArmed: boolean,
 ): Pick<Turn, 'status' | 'stopReason'> {
   if (openCalls.length > 0) {
     const isSame = JSON.stringify(openCalls) === JSON.stringify(before.openCalls);
-    if (isSame && move === undefined) return before; // `retries_exhausted` stays until something happens
+    if (isSame && !isArmed) return before; // `retries_exhausted` stays: nobody is sent for
     return { status: 'idle', stopReason: { type: 'requires_action', event_ids: openCalls.map(({ id }) => id) } };
   }
   switch (move) {

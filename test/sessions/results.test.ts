@@ -12,7 +12,6 @@ import {
   result,
   SAID,
   sessionRow,
-  TOOL,
   text,
   verdict,
 } from '../support/sessions.ts';
