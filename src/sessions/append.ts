@@ -10,7 +10,7 @@ import { answerOf, type Sender, type SentEvent } from './events.ts';
 import { type LockedSession, lockSession } from './lock.ts';
 import { sessionNotFound } from './session.ts';
 import { eventJson, type StoredEvent, statusToStore, storeEvents } from './store.ts';
-import { type KnownCall, statusEvent, takeEvents } from './turn.ts';
+import { type KnownCall, needsWorker, statusEvent, takeEvents } from './turn.ts';
 
 export type Appended = {
   /** The JSON of each event sent, in order; of one that repeats an answer, the stored one's. */
@@ -85,7 +85,7 @@ export async function appendLocked(
   if (fresh.length === 0) return { events: texts, isChanged: false, offered: [] };
   const told = statusEvent(locked, turn);
   if (told !== null) fresh.push(statusToStore(told, now));
-  const isArmed = arms !== null;
+  const isArmed = arms === 'always' || (arms === 'needed' && needsWorker(turn));
   const isAnew = arms === 'always' || isProgress;
   await storeEvents(database, locked, fresh, turn, {
     isHeld: locked.isHeld && !isArmed,

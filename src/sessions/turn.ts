@@ -34,7 +34,8 @@ export type Step = {
   readonly turn: Turn;
   readonly repeats: readonly Repeat[];
   /**
-   * Whether a worker is to be enqueued. `always`: whatever kept workers away before is over. `needed`: there is something new that one could run.
+   * Whether a worker is to be enqueued. `always`: whatever kept workers away before is over. `needed`: there is a call, or leave for one, that
+   * a worker runs, unless a later event took it back; what only others can do ends no hold.
    */
   readonly arms: 'always' | 'needed' | null;
   /** A worker answered: the next loss of one counts as the first. */
