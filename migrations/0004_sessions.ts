@@ -46,6 +46,9 @@ export function up(schema: string) {
         primary key (session_id, seq)
       )`,
       sql`create index session_events_answers on ${t('session_events')} (answers) where answers is not null`,
+
+      // Whether an operator stopped a session's worker: `stop_reason` ends as abandoned where nobody wound it down.
+      sql`alter table ${t('work_items')} add column stop_requested_by text`,
     ];
     for (const statement of statements) await statement.execute(db);
   };

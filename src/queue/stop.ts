@@ -51,7 +51,7 @@ export async function stop(
     ), changed as (
       update ${workItems} w
       set state = c.next_state, stop_requested_at = coalesce(w.stop_requested_at, clock_timestamp()),
-        stop_reason = coalesce(w.stop_reason, c.reason),
+        stop_reason = coalesce(w.stop_reason, c.reason), stop_requested_by = coalesce(w.stop_requested_by, c.reason),
         stopped_at = case c.next_state when 'stopped' then clock_timestamp() end,
         lease_expires_at = case c.next_state when 'stopping' then w.lease_expires_at end
       from current c where w.seq = c.seq and c.next_state is not null

@@ -87,8 +87,10 @@ export async function appendLocked(
   if (told !== null) fresh.push(statusToStore(told, now));
   const isArmed = arms === 'always' || (arms === 'needed' && needsWorker(turn));
   const isAnew = arms === 'always' || isProgress;
+  // A worker was there after all; what somebody decided stays decided.
+  const isRevived = isProgress && locked.stopReason?.type === 'retries_exhausted';
   await storeEvents(database, locked, fresh, turn, {
-    isHeld: locked.isHeld && !isArmed,
+    isHeld: locked.isHeld && !isArmed && !isRevived,
     armCount: isAnew ? 0 : locked.armCount,
   });
   const offered = isArmed ? await arm(database, session, { isUrgent: arms === 'always', traceContext }) : [];

@@ -76,7 +76,7 @@ const rearm = (database: Database, id: string): Promise<Outcome> =>
     };
     const last = await lastItem(bound, locked);
     if (last !== undefined && LIVE.has(last.state)) return 'nothing';
-    if (HOLDING.has(last?.stopReason ?? '')) return hold();
+    if (last !== undefined && isDecided(last)) return hold();
     if (armCount >= ARMS_MAX) return tell(bound, locked, { type: 'retries_exhausted' }, { isHeld: true, armCount });
     const delaySeconds = Math.min(DELAY_SECONDS_MAX, 2 ** armCount);
     try {
@@ -90,8 +90,18 @@ const rearm = (database: Database, id: string): Promise<Outcome> =>
   });
 
 const LIVE: ReadonlySet<WorkState> = new Set(['queued', 'starting', 'active']);
-/** Somebody decided that it is not to go on by itself. */
-const HOLDING: ReadonlySet<string> = new Set(['operator', 'cancelled', 'exhausted']);
+const DECISIONS: ReadonlySet<string> = new Set(['operator', 'cancelled', 'exhausted']);
+
+type LastItem = {
+  readonly state: WorkState;
+  readonly stopReason: string | null;
+  /** Also of what was abandoned instead of wound down. */
+  readonly stopRequestedBy: string | null;
+};
+
+/** Whether somebody decided that it is not to go on by itself. */
+const isDecided = ({ stopReason, stopRequestedBy }: LastItem): boolean =>
+  DECISIONS.has(stopReason ?? '') || (stopReason === 'abandoned' && stopRequestedBy === 'operator');
 
 async function tell(
   database: Database,
@@ -108,8 +118,8 @@ async function tell(
 
 async function lastItem(database: Database, { session }: LockedSession) {
   const { workItems } = database.names;
-  const [row] = await database.rows(sql<{ state: WorkState; stopReason: string | null }>`
-    select w.state, w.stop_reason as "stopReason" from ${workItems} w
+  const [row] = await database.rows(sql<LastItem>`
+    select w.state, w.stop_reason as "stopReason", w.stop_requested_by as "stopRequestedBy" from ${workItems} w
     where w.environment_id = ${session.environmentId} and w.session_id = ${session.id} and w.kind = 'tool_exec'
     order by w.created_at desc, w.seq desc limit 1`);
   return row;
