@@ -10,6 +10,8 @@ export type LockedSession = Turn & {
   readonly lastSeq: number;
   /** By the database's clock, and never before an event that is stored. */
   readonly now: string;
+  /** Since its last event. */
+  readonly quietSeconds: number;
   readonly isHeld: boolean;
   readonly armCount: number;
 };
@@ -20,6 +22,7 @@ type Row = SessionRow & {
   readonly workerTools: string;
   readonly lastSeq: string;
   readonly now: string;
+  readonly quietSeconds: string;
   readonly isHeld: string;
   readonly armCount: string;
 };
@@ -36,11 +39,13 @@ export async function lockSession(
   const { sessions } = database.names;
   const [row] = await database.rows(sql<Row>`
     select ${sessionAnswer('s')}, s.stop_reason as "stopReason", s.open_calls as "openCalls", s.worker_tools as "workerTools",
-      s.last_seq::text as "lastSeq", ${rfc3339(sql`greatest(clock_timestamp(), s.last_event_at)`)} as now, s.is_held::text as "isHeld",
+      s.last_seq::text as "lastSeq", ${rfc3339(sql`greatest(clock_timestamp(), s.last_event_at)`)} as now,
+      extract(epoch from clock_timestamp() - s.last_event_at)::text as "quietSeconds", s.is_held::text as "isHeld",
       s.arm_count::text as "armCount"
     from ${sessions} s where s.id = ${id} for no key update ${locking === 'skip' ? sql`skip locked` : sql``}`);
   if (row === undefined) return undefined;
-  const { stopReason, openCalls, workerTools, lastSeq, now, isHeld, armCount, ...session } = row;
+  const { stopReason, openCalls, workerTools, lastSeq, now, quietSeconds, isHeld, armCount, ...session } =
+    row;
   return {
     session,
     status: session.status,
@@ -49,6 +54,7 @@ export async function lockSession(
     workerTools: JSON.parse(workerTools) as string[],
     lastSeq: Number(lastSeq),
     now,
+    quietSeconds: Number(quietSeconds),
     isHeld: isHeld === 'true',
     armCount: Number(armCount),
   };

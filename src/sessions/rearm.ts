@@ -62,7 +62,7 @@ const locking = (
 
 const endTurn = (database: Database, id: string): Promise<Outcome> =>
   locking(database, id, async (bound, locked) => {
-    if (locked.status !== 'running') return 'nothing';
+    if (locked.status !== 'running' || locked.quietSeconds < QUIET_SECONDS) return 'nothing';
     return tell(bound, locked, { type: 'end_turn' }, locked);
   });
 

@@ -1,12 +1,12 @@
 import { sql } from 'kysely';
 import t from 'tap';
-import { ENGINES, OPERATOR_KEY, testDatabase, testServer } from '../support/harness.ts';
-import { everything, itemsOf, MESSAGE, path, relayPlace, result, sessionRow, TOOL } from '../support/sessions.ts';
-import { checkRefusal } from '../support/wire.ts';
 import { createEnvironment } from '../../src/control/environments.ts';
 import { createSession } from '../../src/sessions/create.ts';
 import { deleteSession } from '../../src/sessions/end.ts';
 import { sessionTopic } from '../../src/sessions/session.ts';
+import { ENGINES, OPERATOR_KEY, testDatabase, testServer } from '../support/harness.ts';
+import { everything, itemsOf, MESSAGE, path, relayPlace, result, sessionRow, TOOL } from '../support/sessions.ts';
+import { checkRefusal } from '../support/wire.ts';
 
 for (const engine of ENGINES) {
   t.test(engine, async (t) => {

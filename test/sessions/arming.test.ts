@@ -2,8 +2,8 @@ import t from 'tap';
 import { archiveEnvironment } from '../../src/control/change-environment.ts';
 import { appendEvents } from '../../src/sessions/append.ts';
 import type { SentEvent } from '../../src/sessions/events.ts';
-import { ENGINES, testServer } from '../support/harness.ts';
 import { watch } from '../support/gates.ts';
+import { ENGINES, testServer } from '../support/harness.ts';
 import {
   ASKED,
   CUSTOM,

@@ -1,9 +1,8 @@
 import { sql } from 'kysely';
 import t from 'tap';
-import { archiveEnvironment } from '../../src/control/change-environment.ts';
-import { ENGINES, lapse, OPERATOR_KEY, type Server, testServer } from '../support/harness.ts';
+import { ENGINES, lapse, type Server, testServer } from '../support/harness.ts';
+import { lose, losing } from '../support/losing.ts';
 import {
-  ASKED,
   CUSTOM,
   customResult,
   INTERRUPT,
@@ -25,28 +24,10 @@ async function delayOf({ database }: Server, id: string): Promise<number | null>
   return row?.seconds ?? null;
 }
 
-/** A worker takes what there is, whatever it waits for, and stops without a result. */
-async function lose({ database }: Server, place: RelayPlace): Promise<void> {
-  const { workItems } = database.names;
-  await database.rows(
-    sql`update ${workItems} set not_before = null where environment_id = ${place.environmentId} and state = 'queued'`,
-  );
-  await place.stop((await place.work()).id);
-}
-
-/** A session with two open calls, armed that often in vain. */
-async function losing(server: Server, place: RelayPlace, armCount: number, ...calls: object[]) {
-  const id = await place.session();
-  const open = await place.append(id, ...(calls.length > 0 ? calls : [TOOL, TOOL]));
-  const { sessions } = server.database.names;
-  await server.database.rows(sql`update ${sessions} set arm_count = ${armCount} where id = ${id}`);
-  return { id, calls: open.map((event) => event.id as string) };
-}
-
 for (const engine of ENGINES) {
   t.test(engine, async (t) => {
     const server = await testServer(t, { engine });
-    const { call, database, queue } = server;
+    const { database, queue } = server;
     const isAbout = (t: Tap, actual: number | null, seconds: number) =>
       t.ok(actual !== null && Math.abs(actual - seconds) < 0.5, `${seconds} s, was ${actual}`);
 
@@ -160,53 +141,6 @@ for (const engine of ENGINES) {
       await queue.sweep();
       t.match(await itemsOf(database, id), [{ stop_reason: 'abandoned' }, { state: 'queued' }]);
       t.match(await sessionRow(database, id), { is_held: false });
-    });
-
-    t.test('one whose calls are for others, or are done, gets nobody', async (t) => {
-      for (const [what, make] of [
-        ['asked for', async (place: RelayPlace) => void (await losing(server, place, 0, MESSAGE, ASKED))],
-        ['custom', async (place: RelayPlace) => void (await losing(server, place, 0, MESSAGE, CUSTOM))],
-        [
-          'answered',
-          async (place: RelayPlace) => {
-            const { id, calls } = await losing(server, place, 0);
-            await place.answer(id, result(calls[0] ?? ''), result(calls[1] ?? ''));
-          },
-        ],
-        [
-          'archived',
-          async (place: RelayPlace) => {
-            const { id } = await losing(server, place, 0);
-            await place.append(id, MESSAGE);
-            await call('POST', `/v1/sessions/${id}/archive`, { as: OPERATOR_KEY });
-            await queue.enqueue({ environmentId: place.environmentId, sessionId: id });
-          },
-        ],
-      ] as const) {
-        const place = await relayPlace(server);
-        await make(place);
-        await lose(server, place);
-        await queue.sweep();
-        await queue.sweep();
-        t.equal(await place.poll(), null, what);
-        const { workItems } = database.names;
-        const live = await database.rows(
-          sql`select from ${workItems} where environment_id = ${place.environmentId} and state <> 'stopped'`,
-        );
-        t.equal(live.length, 0, what);
-      }
-    });
-
-    t.test('an archived environment gets nobody either, and holds up no other', async (t) => {
-      const [gone, place] = [await relayPlace(server), await relayPlace(server)];
-      const [first, second] = [await losing(server, gone, 0), await losing(server, place, 0)];
-      await lose(server, gone);
-      await lose(server, place);
-      await archiveEnvironment(database, gone.environmentId);
-      await queue.sweep();
-      t.match(await sessionRow(database, first.id), { is_held: true, arm_count: 0 });
-      t.equal((await itemsOf(database, first.id)).length, 1);
-      t.equal((await itemsOf(database, second.id)).length, 2);
     });
   });
 }

@@ -1,7 +1,7 @@
 import t from 'tap';
-import { FRESH, inMemory, SEQUENCES } from '../support/turns.ts';
 import type { StopReason } from '../../src/sessions/session.ts';
 import type { Turn } from '../../src/sessions/turn.ts';
+import { FRESH, inMemory, SEQUENCES } from '../support/turns.ts';
 
 const EXHAUSTED: Turn = {
   ...{ status: 'idle', stopReason: { type: 'retries_exhausted' } as StopReason, workerTools: [] },

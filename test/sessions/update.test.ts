@@ -1,11 +1,11 @@
 import t from 'tap';
+import { createEnvironment } from '../../src/control/environments.ts';
+import { createSession } from '../../src/sessions/create.ts';
 import { updateSession } from '../../src/sessions/update.ts';
 import { ENGINES, OPERATOR_KEY, testDatabase, testServer } from '../support/harness.ts';
 import { hold } from '../support/interleave.ts';
 import { path, relayPlace, sessionRow, TOOL } from '../support/sessions.ts';
 import { checkRefusal } from '../support/wire.ts';
-import { createEnvironment } from '../../src/control/environments.ts';
-import { createSession } from '../../src/sessions/create.ts';
 
 const pairs = (count: number, from = 0) =>
   Object.fromEntries(Array.from({ length: count }, (_, n) => [`k${from + n}`, 'v']));

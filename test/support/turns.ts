@@ -1,5 +1,5 @@
 import { answerOf, type Sender, type SentEvent } from '../../src/sessions/events.ts';
-import { type KnownCall, type Step, statusEvent, takeEvents, type Turn } from '../../src/sessions/turn.ts';
+import { type KnownCall, type Step, statusEvent, type Turn, takeEvents } from '../../src/sessions/turn.ts';
 import {
   ASKED,
   CUSTOM,

@@ -1,0 +1,90 @@
+import { sql } from 'kysely';
+import t from 'tap';
+import { createEnvironment } from '../../src/control/environments.ts';
+import type { Database } from '../../src/db/connect.ts';
+import { appendEvents } from '../../src/sessions/append.ts';
+import { createSession } from '../../src/sessions/create.ts';
+import type { SentEvent } from '../../src/sessions/events.ts';
+import { lockSession } from '../../src/sessions/lock.ts';
+import { rearmSessions } from '../../src/sessions/rearm.ts';
+import { sessionTopic } from '../../src/sessions/session.ts';
+import { watch } from '../support/gates.ts';
+import { testDatabase, testServer, until } from '../support/harness.ts';
+import { hold, replicas } from '../support/interleave.ts';
+import { lose, losing } from '../support/losing.ts';
+import { itemsOf, MESSAGE, relayPlace, sessionRow, TOOL } from '../support/sessions.ts';
+
+const LOOK = /needs_worker and not/;
+
+const quietFor = ({ names, rows }: Database, id: string, seconds: number) =>
+  rows(
+    sql`update ${names.sessions} set last_event_at = clock_timestamp() - ${seconds} * interval '1 second' where id = ${id}`,
+  );
+
+t.test('postgres: two replicas that look at once send for one worker', async (t) => {
+  const server = await testServer(t);
+  const place = await relayPlace(server);
+  const { id } = await losing(server, place, 0);
+  await lose(server, place);
+  const passes = (await replicas(t, server.database, 2)).map(({ database }) => watch(database, LOOK));
+  for (const watched of passes) watched.close();
+  const done = passes.map((watched) => rearmSessions(watched.database));
+  await until('both have looked', () => passes.every((watched) => watched.ended() === 1));
+  for (const watched of passes) watched.open();
+  await Promise.all(done);
+  t.equal((await itemsOf(server.database, id)).length, 2);
+  t.match(await sessionRow(server.database, id), { arm_count: 1 });
+});
+
+t.test(
+  'postgres: a session that somebody holds is passed over, its neighbours are not, and the next pass finds it',
+  async (t) => {
+    const server = await testServer(t);
+    const place = await relayPlace(server);
+    const [{ id: held }, { id: free }] = [await losing(server, place, 0), await losing(server, place, 0)];
+    const quiet = await place.session();
+    await place.append(quiet, MESSAGE);
+    await lose(server, place);
+    await lose(server, place);
+    await quietFor(server.database, quiet, 301);
+    const holds = [held, quiet].map((id) => hold(t, server.database, (bound) => lockSession(bound, id)));
+    const [one, two] = await Promise.all(holds);
+    t.match(await rearmSessions(server.database), { topics: [], more: false });
+    t.equal((await itemsOf(server.database, held)).length, 1);
+    t.equal((await itemsOf(server.database, free)).length, 2);
+    await Promise.all([one?.rollback(), two?.rollback()]);
+    t.match(await rearmSessions(server.database), { topics: [sessionTopic(quiet)] });
+    t.equal((await itemsOf(server.database, held)).length, 2);
+  },
+);
+
+t.test('postgres: a pass is bounded, and tells that there is more', async (t) => {
+  const database = await testDatabase(t);
+  const { sessions } = database.names;
+  const { id: environmentId } = await createEnvironment(database, { name: 'many', type: 'self_hosted' });
+  const { session } = await createSession(database, { environmentId });
+  await appendEvents(database, session.id, [TOOL as SentEvent], 'agent');
+  const clone = (count: number, prefix: string, status: string, needsWorker: boolean) =>
+    database.rows(sql`
+      insert into ${sessions} (id, environment_id, agent, status, open_calls, needs_worker, last_event_at)
+      select ${prefix} || n, environment_id, agent, ${status}, case when ${needsWorker} then open_calls else '[]' end, ${needsWorker},
+        clock_timestamp() - interval '1 hour'
+      from ${sessions}, generate_series(1, ${count}::integer) n where id = ${session.id}`);
+  await clone(101, 'sesn_unserved', 'idle', true);
+  const passes = [await rearmSessions(database), await rearmSessions(database)];
+  t.strictSame(
+    passes.map(({ more }) => more),
+    [true, false],
+  );
+  const armed = await database.rows(sql`select from ${database.names.workItems}`);
+  t.equal(armed.length, 102);
+  await clone(101, 'sesn_quiet', 'running', false);
+  const quiet = [await rearmSessions(database), await rearmSessions(database)];
+  t.strictSame(
+    quiet.map(({ more, topics }) => [more, topics.length]),
+    [
+      [true, 100],
+      [false, 1],
+    ],
+  );
+});
