@@ -44,8 +44,7 @@ export async function lockSession(
       s.arm_count::text as "armCount"
     from ${sessions} s where s.id = ${id} for no key update ${locking === 'skip' ? sql`skip locked` : sql``}`);
   if (row === undefined) return undefined;
-  const { stopReason, openCalls, workerTools, lastSeq, now, quietSeconds, isHeld, armCount, ...session } =
-    row;
+  const { stopReason, openCalls, workerTools, lastSeq, now, quietSeconds, isHeld, armCount, ...session } = row;
   return {
     session,
     status: session.status,
