@@ -6,9 +6,11 @@ import { join } from 'node:path';
 import pg from 'pg';
 import type { Test } from 'tap';
 import { databaseUrl, until } from './harness.ts';
+import type { Place } from './sessions.ts';
 
 const MAIN = join(import.meta.dirname, '..', '..', 'src', 'main.ts');
 const LEASEHOLD = join(import.meta.dirname, '..', '..', 'src', 'cli', 'leasehold.ts');
+const WORKER = join(import.meta.dirname, 'worker-process.ts');
 /** A first start on PGlite takes seconds where the machine is busy. */
 const START_MS_MAX = 60_000;
 export const EXIT_MS_MAX = 20_000;
@@ -33,6 +35,15 @@ export const runMain = (t: Test, variables: Record<string, string>): Process => 
 /** The command `leasehold`, likewise. */
 export const runLeasehold = (t: Test, args: readonly string[], variables: Record<string, string>): Process =>
   runNode(t, [LEASEHOLD, ...args], variables);
+
+/** The official worker, likewise. */
+export const startWorker = (t: Test, { url, environment, environmentKey }: Place, folder: string): Process =>
+  runNode(t, [WORKER], {
+    BASE_URL: url,
+    ENVIRONMENT_ID: environment.id,
+    ENVIRONMENT_KEY: environmentKey,
+    FOLDER: folder,
+  });
 
 function runNode(t: Test, args: readonly string[], variables: Record<string, string>): Process {
   const env = { PATH: process.env.PATH, PORT: '0', ...variables };
