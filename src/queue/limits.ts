@@ -42,7 +42,7 @@ export const LIMITS = {
   eventsPerCall: 1_000,
   openCalls: 1_000,
   toolNameCharacters: 128,
-  /** Of what is read at once, unless a single event is larger: pages and streams hold no more in memory. */
+  /** Of what a page reads at once, unless a single event is larger. */
   eventBytesPerRead: 8_388_608,
 } as const;
 

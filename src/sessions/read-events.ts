@@ -38,7 +38,10 @@ export async function listEvents(database: Database, sessionId: string, query: E
     ...(types === undefined ? [] : [sql`e.type = any(${types}::text[])`]),
     ...between(sql`e.processed_at`, processed),
   ];
-  const rows = await readEvents(database, sessionId, conditions, isAscending, limit);
+  const rows = await readEvents(database, sessionId, conditions, isAscending, {
+    limit,
+    bytesMax: LIMITS.eventBytesPerRead,
+  });
   const last = rows.at(-1);
   return {
     events: rows.map(({ event }) => event),
@@ -53,10 +56,14 @@ export type Tail = {
 };
 
 const EVENTS_PER_TAIL_MAX = 500;
+/** As much may be in memory for each stream whose client does not read. */
+const BYTES_PER_TAIL_MAX = 1_048_576;
 
-/** What came after an event, oldest first, by the bounds of a page. Refuses: not_found. */
+/** What came after an event, oldest first: at most 500 events and 1 MiB, but for one that is larger alone. Refuses: not_found. */
 export async function tailEvents(database: Database, sessionId: string, afterSeq: number): Promise<Tail> {
-  const rows = await readEvents(database, sessionId, [sql`e.seq > ${afterSeq}::bigint`], true, EVENTS_PER_TAIL_MAX);
+  const after = sql`e.seq > ${afterSeq}::bigint`;
+  const limits = { limit: EVENTS_PER_TAIL_MAX, bytesMax: BYTES_PER_TAIL_MAX };
+  const rows = await readEvents(database, sessionId, [after], true, limits);
   return {
     events: rows.map(({ seq, type, event }) => ({ seq: Number(seq), type, event })),
     hasMore: rows.at(-1)?.isLast === false,
@@ -68,7 +75,7 @@ async function readEvents(
   sessionId: string,
   conditions: readonly RawBuilder<unknown>[],
   isAscending: boolean,
-  limit: number,
+  { limit, bytesMax }: { readonly limit: number; readonly bytesMax: number },
 ): Promise<EventRow[]> {
   const { sessions, sessionEvents } = database.names;
   const order = isAscending ? sql`asc` : sql`desc`;
@@ -83,7 +90,7 @@ async function readEvents(
       from found f
     ), chosen as materialized (
       select z.seq from sized z
-      where z.place <= ${limit} and (z.place = 1 or z.total <= ${sql.lit(LIMITS.eventBytesPerRead)})
+      where z.place <= ${limit} and (z.place = 1 or z.total <= ${sql.lit(bytesMax)})
     )
     select e.seq::text as seq, e.type, e.event, ((select count(*) from chosen) = (select count(*) from found))::text as "isLast"
     from ${sessions} s

@@ -26,6 +26,7 @@ export type StreamsOptions = {
   isListening(): boolean;
   now?: () => number;
   tickMs?: number;
+  streamsMax?: number;
 };
 
 type Reader = { readonly sink: Sink; position: number; fullSince: number | undefined };
@@ -48,14 +49,16 @@ export const PING = frame('ping', '{"type":"ping"}');
 
 /**
  * Who reads which session's events as they come, in this process. Nobody holds a database connection: a wake-up reads what came after
- * the slowest reader that is ready, once for all readers of the session. A reader that is full is left where it is, so that no more than one read
- * is in memory for it, and goes on from there when it has drained. In place of a lost wake-up all sessions' heads are looked at
+ * the slowest reader that is ready, once for all readers of the session. A reader that is full by the end of a read is left where it is, so that
+ * no more than one read is in memory for it, and goes on from there when it has drained. It gets that read whole: the rest of it would be
+ * read again for every few events that it has room for. In place of a lost wake-up all sessions' heads are looked at
  * together, every 15 s, and each second while nothing is heard of other replicas.
  */
 export function createStreams({ readHeads, tailEvents, listen, isListening, ...options }: StreamsOptions) {
-  const { now = () => performance.now(), tickMs = TICK_MS } = options;
+  const { now = () => performance.now(), tickMs = TICK_MS, streamsMax = STREAMS_MAX } = options;
   const feeds = new Map<string, Feed>();
   let readers = 0;
+  let opening = 0;
   let ticks = 0;
   let timer: NodeJS.Timeout | undefined;
   let isClosed = false;
@@ -113,9 +116,9 @@ export function createStreams({ readHeads, tailEvents, listen, isListening, ...o
   function deliver(feed: Feed, ready: readonly Reader[], { seq, type, event }: Tail['events'][number]): void {
     const text = frame(type, event);
     for (const reader of ready) {
-      if (reader.position >= seq || reader.fullSince !== undefined || !feed.readers.has(reader)) continue;
+      if (reader.position >= seq || !feed.readers.has(reader)) continue;
       reader.position = seq;
-      if (!reader.sink.write(text)) reader.fullSince = now();
+      if (!reader.sink.write(text)) reader.fullSince ??= now();
       if (type === 'session.status_terminated') end(feed, reader);
     }
   }
@@ -173,6 +176,30 @@ export function createStreams({ readHeads, tailEvents, listen, isListening, ...o
     }
   }
 
+  async function begin(id: string, open: () => Sink): Promise<Attached | undefined> {
+    const [head] = await readHeads([id]);
+    if (head === undefined) throw sessionNotFound(id);
+    const sink = open();
+    if (head.status === 'terminated' || isClosed) {
+      if (head.lastEvent !== null) sink.write(frame('session.status_terminated', head.lastEvent));
+      sink.end();
+      return undefined;
+    }
+    const feed = feedOf(id);
+    const reader: Reader = { sink, position: head.lastSeq, fullSince: undefined };
+    feed.readers.add(reader);
+    readers++;
+    timer ??= setInterval(tick, tickMs);
+    wake(feed); // what was appended since the head was read
+    return {
+      onDrained() {
+        reader.fullSince = undefined;
+        if (feed.readers.has(reader)) wake(feed);
+      },
+      detach: () => remove(feed, reader),
+    };
+  }
+
   return {
     /**
      * Streams what is appended from now on. `open` is called once it is known from where: what was committed before is in the list, the
@@ -181,29 +208,15 @@ export function createStreams({ readHeads, tailEvents, listen, isListening, ...o
      */
     async attach(id: string, open: () => Sink): Promise<Attached | undefined> {
       if (isClosed) throw new QueueError('unavailable', 'the server is shutting down, try again');
-      if (readers >= STREAMS_MAX)
-        throw new QueueError('unavailable', `${STREAMS_MAX} streams are open, try again later`);
-      const [head] = await readHeads([id]);
-      if (head === undefined) throw sessionNotFound(id);
-      const sink = open();
-      if (head.status === 'terminated' || isClosed) {
-        if (head.lastEvent !== null) sink.write(frame('session.status_terminated', head.lastEvent));
-        sink.end();
-        return undefined;
+      if (readers + opening >= streamsMax) {
+        throw new QueueError('unavailable', `${streamsMax} streams are open, try again later`);
       }
-      const feed = feedOf(id);
-      const reader: Reader = { sink, position: head.lastSeq, fullSince: undefined };
-      feed.readers.add(reader);
-      readers++;
-      timer ??= setInterval(tick, tickMs);
-      wake(feed); // what was appended since the head was read
-      return {
-        onDrained() {
-          reader.fullSince = undefined;
-          if (feed.readers.has(reader)) wake(feed);
-        },
-        detach: () => remove(feed, reader),
-      };
+      opening++;
+      try {
+        return await begin(id, open);
+      } finally {
+        opening--;
+      }
     },
 
     /** How many are attached. */
