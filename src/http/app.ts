@@ -8,7 +8,7 @@ import type { Database } from '../db/connect.ts';
 import { QueueError } from '../queue/errors.ts';
 import { mintId } from '../queue/ids.ts';
 import { readHeads, tailEvents } from '../sessions/read-events.ts';
-import { createStreams, type Streams } from '../sessions/streams.ts';
+import { createStreams, type Streams, type StreamsOptions } from '../sessions/streams.ts';
 import { Environment } from '../wire/control.ts';
 import { ErrorEnvelope } from '../wire/errors.ts';
 import { Key } from '../wire/keys.ts';
@@ -34,6 +34,8 @@ export type AppOptions = {
   /** The application that owns sessions, skills and memory stores; undefined: this server answers for sessions itself. */
   readonly sessionsUpstreamUrl?: string | undefined;
   readonly logger?: FastifyBaseLogger;
+  /** Of event streams; by default 10,000, looked after each second. */
+  readonly streaming?: Pick<StreamsOptions, 'tickMs' | 'streamsMax'>;
   /** Called with the instance before the routes are added: the OpenAPI generator listens there. */
   readonly beforeRoutes?: (app: App) => void;
 };
@@ -55,6 +57,8 @@ declare module 'fastify' {
     drain(): void;
     /** Aborted by `drain`: what would go on for ever ends then. */
     readonly leaving: AbortSignal;
+    /** How many event streams are open. */
+    openStreams(): number;
   }
 }
 
@@ -82,6 +86,7 @@ export function buildApp(options: AppOptions): App {
     tailEvents: (id, afterSeq) => tailEvents(database, id, afterSeq),
     listen: queue.listen,
     isListening: queue.isListening,
+    ...options.streaming,
   });
   const leaving = new AbortController();
   // Node does not count a connection as idle before its first request: it would hold the end up for the whole grace.
@@ -96,6 +101,7 @@ export function buildApp(options: AppOptions): App {
     for (const socket of unused) socket.destroy();
   });
   app.decorate('leaving', leaving.signal);
+  app.decorate('openStreams', streams.size);
   app.setValidatorCompiler(validatorCompiler);
   app.addSchema(Work);
   app.addSchema(WorkDetails);

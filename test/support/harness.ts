@@ -9,7 +9,7 @@ import { issueKey } from '../../src/control/keys.ts';
 import { createQueue, type Queue } from '../../src/create-queue.ts';
 import { type Database, type DatabaseOptions, openDatabase } from '../../src/db/connect.ts';
 import { migrate } from '../../src/db/migrate.ts';
-import { type App, buildApp } from '../../src/http/app.ts';
+import { type App, type AppOptions, buildApp } from '../../src/http/app.ts';
 import type { QueueSettings } from '../../src/queue/settings.ts';
 
 export type Engine = 'postgres' | 'pglite';
@@ -87,6 +87,7 @@ export type ServerOptions = {
   sessionsUpstreamUrl?: string;
   /** Where the app logs to; nowhere by default. */
   logger?: FastifyBaseLogger;
+  streaming?: AppOptions['streaming'];
 };
 
 /** A listening server of the test's own, wired as `main.ts` wires it, with one environment and its key. */
@@ -103,6 +104,7 @@ export async function testServer(t: Test, options: ServerOptions = {}): Promise<
     publicUrl: () => url,
     sessionsUpstreamUrl: options.sessionsUpstreamUrl,
     ...(options.logger === undefined ? {} : { logger: options.logger }),
+    ...(options.streaming === undefined ? {} : { streaming: options.streaming }),
   });
   url = await app.listen({ host: '127.0.0.1', port: 0 });
   t.teardown(async () => {
