@@ -20,7 +20,7 @@ export type EventStream = {
   leave(): void;
 };
 
-const FRAME = /^event: (\S+)\ndata: (.*)$/;
+const FRAME = /^event: (\S+)\ndata: ([^\n]*)$/;
 
 export type StreamOptions = { as?: string | null; signal?: AbortSignal };
 
