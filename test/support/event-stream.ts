@@ -1,4 +1,4 @@
-import { type IncomingMessage, request } from 'node:http';
+import { Agent, type IncomingMessage, request } from 'node:http';
 import type { Test } from 'tap';
 import { OPERATOR_KEY } from './harness.ts';
 import type { Event } from './sessions.ts';
@@ -33,8 +33,12 @@ export function openStream(
 ): Promise<EventStream> {
   const { promise, resolve, reject } = Promise.withResolvers<EventStream>();
   const headers = as === null ? {} : { authorization: `Bearer ${as}` };
-  const outgoing = request(`${url}/v1/sessions/${sessionId}/events/stream`, { headers, agent: false });
-  t.teardown(() => outgoing.destroy());
+  const agent = new Agent({ keepAlive: true }); // as the official clients: whoever is to close says so
+  const outgoing = request(`${url}/v1/sessions/${sessionId}/events/stream`, { headers, agent });
+  t.teardown(() => {
+    outgoing.destroy();
+    agent.destroy();
+  });
   outgoing.once('error', reject);
   outgoing.once('response', (response) => {
     outgoing.on('error', () => {});

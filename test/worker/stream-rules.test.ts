@@ -27,6 +27,7 @@ t.test('the answer begins at once where there are no events, and each frame says
     'content-type': 'text/event-stream; charset=utf-8',
     'cache-control': 'no-store',
     'request-id': /^req_/,
+    connection: 'close',
   });
   t.strictSame(stream.events(), []);
   const texts = ['plain', 'two\nlines\r\n\r\nand a \u2028', 'event: ping\ndata: {}\n\n', '😀 ü'];
