@@ -5,7 +5,14 @@ import { betaAgentToolset20260401 } from '@anthropic-ai/sdk/tools/agent-toolset/
 import t, { type Test } from 'tap';
 import { testServer } from '../support/harness.ts';
 import { testFolder } from '../support/process.ts';
-import { agentSide, itemStates, officialWorker, textOf, untilStates, type WorkerOptions } from '../support/agent-side.ts';
+import {
+  agentSide,
+  itemStates,
+  officialWorker,
+  textOf,
+  untilStates,
+  type WorkerOptions,
+} from '../support/agent-side.ts';
 
 async function scene(t: Test) {
   const server = await testServer(t, { background: true });
