@@ -33,7 +33,11 @@ const RULES: { in: RegExp; never?: RegExp; typesOnly?: RegExp }[] = [
   { in: /^src\/db\//, never: /^src\/(?!db\/)/ },
   { in: /^src\/wire\//, never: /^(fastify|@fastify\/|src\/(http|dispatch|db)\/)/, typesOnly: /^src\/control\// },
   { in: /^src\/control\//, never: /^(fastify|@fastify\/|typebox|src\/(http\/|wire\/|dispatch\/(?!notes\.ts)))/ },
-  { in: /^src\/client\//, never: /^(?!src\/(client|wire)\/|typebox$)/, typesOnly: /^(src\/wire\/|typebox$)/ },
+  {
+    in: /^src\/client\//,
+    never: /^(?!src\/(client|wire)\/|typebox$|eventsource-parser$)/,
+    typesOnly: /^(src\/wire\/|typebox$)/,
+  },
   { in: /^src\/telemetry\/(?!export\.ts)/, never: /^@opentelemetry\/(?!api$)/ },
   { in: /^src\/(?!main\.ts|cli\/leasehold\.ts)/, never: /^(src\/main\.ts|(node:)?process)$/ },
   {

@@ -57,7 +57,7 @@ const RETRY_AFTER_MS_MAX = 60_000;
  * 503, and 409 while the first try still runs. A change carries one Idempotency-Key over all its tries, so it is done once.
  * Throws ControlError; what the caller's signal was aborted with, as it is.
  */
-export function createCall(options: ClientOptions) {
+export function createCall(options: ClientOptions, root: '/control/v1' | '/v1' = '/control/v1') {
   for (const name of ['baseUrl', 'apiKey'] as const) {
     if (typeof options[name] !== 'string' || options[name] === '')
       throw new TypeError(`${name} must be a text that is not empty`);
@@ -67,7 +67,7 @@ export function createCall(options: ClientOptions) {
 
   return async function call<Answer>(method: Method, path: string, asked: Asked = {}): Promise<Answer> {
     const { body, query = {}, signal } = asked;
-    const url = new URL(`${baseUrl.replace(/\/+$/, '')}/control/v1${path}`);
+    const url = new URL(`${baseUrl.replace(/\/+$/, '')}${root}${path}`);
     for (const [name, values] of Object.entries(query)) {
       for (const value of [values].flat()) if (value !== undefined) url.searchParams.append(name, `${value}`);
     }
@@ -91,18 +91,19 @@ export function createCall(options: ClientOptions) {
         const text = await response.text();
         return response.ok ? { answer: text === '' ? undefined : JSON.parse(text) } : refused(response, text);
       } catch (cause) {
-        const error = new ControlError('the server could not be reached', { type: 'connection_error', cause });
-        return { again: true, retryAfterMs: 0, error };
+        return { again: true, retryAfterMs: 0, error: unreached(cause) };
       }
     }
   };
 }
 
-type Tried =
-  | { readonly answer: unknown }
-  | { readonly again: boolean; readonly retryAfterMs: number; readonly error: ControlError };
+type Refused = { readonly again: boolean; readonly retryAfterMs: number; readonly error: ControlError };
+type Tried = { readonly answer: unknown } | Refused;
 
-function refused({ status, headers }: Response, text: string): Tried {
+export const unreached = (cause: unknown): ControlError =>
+  new ControlError('the server could not be reached', { type: 'connection_error', cause });
+
+export function refused({ status, headers }: Pick<Response, 'status' | 'headers'>, text: string): Refused {
   const { message, type, details } = readEnvelope(text);
   const requestId = headers.get('request-id') ?? undefined;
   const again = status === 429 || status === 503 || details?.error_code === 'idempotency_in_progress';
@@ -121,11 +122,13 @@ function readEnvelope(text: string): { message: string; type: string; details?: 
 }
 
 /** Doubling, with jitter, so that those who failed together do not come back together. */
-const backoffMs = (retry: number): number =>
+export const backoffMs = (retry: number): number =>
   Math.min(BACKOFF_MS_MAX, BACKOFF_MS_MIN * 2 ** retry) * (0.5 + Math.random() / 2);
 
-function wait(ms: number, signal: AbortSignal | undefined): Promise<void> {
+/** Rejects with the signal's reason. */
+export function wait(ms: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
+    if (signal?.aborted) return reject(signal.reason);
     const abort = () => {
       clearTimeout(timer);
       reject(signal?.reason);
@@ -137,3 +140,7 @@ function wait(ms: number, signal: AbortSignal | undefined): Promise<void> {
     signal?.addEventListener('abort', abort, { once: true });
   });
 }
+
+/** A path whose values stay what they are, whatever they hold. */
+export const path = (texts: TemplateStringsArray, ...values: string[]): string =>
+  String.raw({ raw: texts }, ...values.map(encodeURIComponent));

@@ -12,9 +12,11 @@ import type {
   Workers,
   WorkHistory,
 } from '../wire/operations.ts';
+import type { AppendBody, Appended } from '../wire/session-events.ts';
+import type { Session, SessionBody } from '../wire/sessions.ts';
 import type { EnvironmentSettings, SettingsChange } from '../wire/settings.ts';
 import type { ListQuery, Work } from '../wire/work.ts';
-import { type CallOptions, type ClientOptions, createCall } from './call.ts';
+import { type CallOptions, type ClientOptions, createCall, path } from './call.ts';
 
 type Body<Schema extends TSchema> = Static<Schema>;
 type Query<Schema extends TSchema> = Static<Schema>;
@@ -69,6 +71,11 @@ export function createControlClient(options: ClientOptions) {
     diagnoseEnvironment: (environmentId: string, o?: CallOptions) =>
       get<typeof Diagnosis>()(path`/environments/${environmentId}/diagnosis`, o),
 
+    createSessionOnce: (body: Body<typeof SessionBody>, o?: CallOptions) =>
+      send<typeof Session>()('/sessions', o, body),
+    sendSessionEventsOnce: (sessionId: string, body: Body<typeof AppendBody>, o?: CallOptions) =>
+      send<typeof Appended>()(path`/sessions/${sessionId}/events`, o, body),
+
     readSettings: (environmentId: string, o?: CallOptions) =>
       get<typeof EnvironmentSettings>()(path`/environments/${environmentId}/settings`, o),
     changeSettings: (environmentId: string, body: Body<typeof SettingsChange>, o?: CallOptions) =>
@@ -85,7 +92,3 @@ export function createControlClient(options: ClientOptions) {
 }
 
 export type ControlClient = ReturnType<typeof createControlClient>;
-
-/** A path whose values stay what they are, whatever they hold. */
-const path = (texts: TemplateStringsArray, ...values: string[]): string =>
-  String.raw({ raw: texts }, ...values.map(encodeURIComponent));

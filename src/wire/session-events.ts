@@ -1,7 +1,7 @@
 import { type Static, type TSchema, Type } from 'typebox';
 import { LIMITS } from '../queue/limits.ts';
 import { EVENT_TYPES, type SentEvent, type SentType } from '../sessions/events.ts';
-import { Dictionary, Instant, Nullable, repeated } from './primitives.ts';
+import { Component, Dictionary, Instant, Nullable, repeated } from './primitives.ts';
 import { BetweenQuery } from './sessions-query.ts';
 
 const CallId = (of: string) =>
@@ -77,6 +77,12 @@ export const SessionEvent = Type.Object(
   { $id: 'SessionEvent', title: 'SessionEvent', additionalProperties: true },
 );
 export type SessionEvent = Static<typeof SessionEvent>;
+
+export const Appended = Type.Object({
+  data: Type.Array(Component(SessionEvent), {
+    description: 'In the order sent; in place of a result that repeats an earlier one, that one',
+  }),
+});
 
 /** The official clients write `types[]`, people `types`. Types that are never stored here match nothing. */
 const Types = repeated(Type.Unsafe<string>({ type: 'string', minLength: 1, maxLength: 64 }), 'Only these');

@@ -1,23 +1,17 @@
 import type { FastifyRequest } from 'fastify';
-import { type Static, Type } from 'typebox';
+import type { Static } from 'typebox';
 import type { Database } from '../../db/connect.ts';
 import type { Offered } from '../../queue/items.ts';
 import { appendEvents } from '../../sessions/append.ts';
 import { sessionTopic } from '../../sessions/session.ts';
-import { ChangeHeaders, Component } from '../../wire/primitives.ts';
-import { AppendBody, SessionEvent } from '../../wire/session-events.ts';
+import { ChangeHeaders } from '../../wire/primitives.ts';
+import { AppendBody, Appended, type SessionEvent } from '../../wire/session-events.ts';
 import { SessionParams } from '../../wire/sessions.ts';
 import type { App, RouteOptions } from '../app.ts';
 import { change } from '../changes.ts';
 import { responses } from './responses.ts';
 import { EVENTS_BYTES_MAX, readEvents, senderOf } from './sent-events.ts';
 import { traceContextOf } from './trace.ts';
-
-const Appended = Type.Object({
-  data: Type.Array(Component(SessionEvent), {
-    description: 'In the order sent; in place of a result that repeats an earlier one, that one',
-  }),
-});
 
 export function appendEventsRoutes(app: App, { database, queue }: RouteOptions): void {
   const append = async (request: FastifyRequest, sessionId: string, body: Static<typeof AppendBody>) => {

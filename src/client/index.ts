@@ -1,0 +1,10 @@
+/** The client's door, `leasehold/client`: shares nothing with the server but types, and runs wherever there is `fetch`. */
+
+export { type CallOptions, type ClientOptions, ControlError } from './call.ts';
+export { type ControlClient, createControlClient } from './control-client.ts';
+export type { ContentBlock, ToolOutcome, ToolUse } from './open-call.ts';
+export { RemoteToolError, type RemoteToolErrorCode } from './remote-error.ts';
+export type { EventsOptions, RemoteSession, ToolCallOptions } from './remote-session.ts';
+export { RemoteTools } from './remote-tools.ts';
+export type { RemoteToolsOptions } from './session-api.ts';
+export type { SentEvent, SessionEvent } from './session-events.ts';
