@@ -124,7 +124,7 @@ export class RemoteSession implements AsyncDisposable {
       return true;
     } catch (error) {
       call.fail(toRemoteError(error));
-      return isSent && !isFinal(error);
+      return isSent && !(error instanceof ControlError && isFinal(error));
     }
   }
 
@@ -202,7 +202,7 @@ function toToolUse(name: string, input: ToolUse['input'], options: ToolCallOptio
   if (typeof name !== 'string' || name === '') throw new TypeError('name must be the name of a tool');
   if (typeof input !== 'object' || input === null || Array.isArray(input))
     throw new TypeError('input must be an object');
-  if (timeoutMs !== undefined && !(timeoutMs > 0 && timeoutMs <= TIMEOUT_MS_MAX)) {
+  if (timeoutMs !== undefined && !(typeof timeoutMs === 'number' && timeoutMs > 0 && timeoutMs <= TIMEOUT_MS_MAX)) {
     throw new TypeError(`timeoutMs must be a number above 0 and at most ${TIMEOUT_MS_MAX}`);
   }
   if (permission !== undefined && !PERMISSIONS.includes(permission)) {

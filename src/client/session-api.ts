@@ -94,6 +94,7 @@ export function createSessionApi(given: RemoteToolsOptions, id: string) {
         async sleep(ms, cut) {
           stop?.throwIfAborted();
           await sleep(ms, cut ?? stop);
+          stop?.throwIfAborted();
         },
       });
       const { data } = await appendOnce<{ data: SessionEvent[] }>('POST', path`/sessions/${id}/events`, {
