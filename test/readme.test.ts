@@ -1,7 +1,7 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -25,28 +25,10 @@ const inNode = (code: string, env: NodeJS.ProcessEnv) =>
   run(process.execPath, ['--input-type=module', '-e', code], { cwd: root, env, timeout: 30_000 });
 
 t.test('the start command, its pasted block and the SDK example work as the README says', async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'leasehold-readme-'));
-  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
-  const [install, start] = block('sh', 'npm start').split(' && ');
-  t.equal(install, 'npm ci');
-  const server = spawn('sh', ['-c', `exec ${start}`], {
-    cwd: root,
-    env: { PATH: process.env.PATH, HOME: folder, DATA_DIR: join(folder, 'data'), PORT: '0' },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  t.teardown(() => end(server));
-  let printed = '';
-  server.stdout.on('data', (chunk) => {
-    printed += chunk;
-  });
-  await until('the printed block', () => printed.includes('Anthropic-Worker-ID'), 60_000);
-  const pasted = printed.slice(printed.indexOf('export '));
-  const exports = pasted.split('\n').filter((line) => line.startsWith('export '));
+  const { server, exports, env, pasted } = await startedServer(t);
   const [enqueue] = pasted.slice(pasted.indexOf('curl')).split('\n\n');
-
   const enqueued = await run('sh', ['-c', [...exports, enqueue].join('\n')]);
   t.match(JSON.parse(enqueued.stdout), { state: 'queued', data: { id: 'session-1' } });
-  const env = Object.fromEntries(exports.map((line) => line.slice('export '.length).split('=', 2) as [string, string]));
   const worked = await inNode(block('js worker'), env);
   t.match(worked.stdout, 'working on session-1\n');
   const controlled = await inNode(block('js client'), env);
@@ -56,6 +38,48 @@ t.test('the start command, its pasted block and the SDK example work as the READ
     'the client of our own routes',
   );
   t.equal(await end(server), 0, 'SIGTERM ends it cleanly');
+});
+
+t.test("the chapter of the customer's machine: its worker runs what its agent and its commands ask for", async (t) => {
+  const { exports, env } = await startedServer(t);
+  const machine = mkdtempSync(join(tmpdir(), 'leasehold-machine-'));
+  t.teardown(() => rmSync(machine, { recursive: true, force: true }));
+  symlinkSync(join(root, 'node_modules'), join(machine, 'node_modules')); // what `npm install` would bring
+  writeFileSync(join(machine, 'worker.mjs'), block('js machine'));
+  const { LEASEHOLD_API_KEY: _, ...known } = env;
+  const worker = spawn(process.execPath, ['worker.mjs'], {
+    cwd: machine,
+    env: { PATH: process.env.PATH, ...known },
+    stdio: ['ignore', 'inherit', 'inherit'],
+  });
+  t.teardown(() => end(worker));
+
+  const agent = await inNode(block('js agent'), env);
+  t.match(agent.stdout, /^it says: hello from the agent\s*\w+\s*$/);
+  t.equal(readFileSync(join(machine, 'hello.txt'), 'utf8'), 'hello from the agent');
+
+  const [create = '', append = '', read = ''] = block('sh relay').split('\n\n');
+  const [ask = '', keep = ''] = create.split('\nexport ');
+  const inShell = async (...lines: string[]) =>
+    JSON.parse((await run('sh', ['-c', [...exports, ...lines].join('\n')])).stdout);
+  const session = await inShell(ask);
+  t.match(session, { type: 'session', id: /^sesn_/ });
+  const kept = `export ${keep.replace('sesn_...', session.id)}`;
+  const { data: calls } = await inShell(kept, append);
+  t.match(calls, [{ type: 'agent.tool_use', name: 'bash' }]);
+  t.strictSame((await inShell(kept, append)).data, calls, 'once, under its key');
+  let results: unknown[] = [];
+  await until(
+    'the result',
+    async () => {
+      results = (await inShell(kept, read)).data;
+      return results.length > 0;
+    },
+    30_000,
+  );
+  t.match(results, [{ type: 'user.tool_result', tool_use_id: calls[0].id, content: [{ type: 'text' }] }]);
+  t.equal(results.length, 1);
+  t.equal(worker.exitCode, null, 'the worker goes on polling');
 });
 
 t.test('the commands for Postgres make an environment, a key and work', async (t) => {
@@ -159,6 +183,29 @@ t.test('CI runs the test command of the README', async (t) => {
       .includes(command ?? 'none'),
   );
 });
+
+/** What `npm start` printed on a fresh machine, as pasted and as an environment. */
+async function startedServer(t: Test) {
+  const folder = mkdtempSync(join(tmpdir(), 'leasehold-readme-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const [install, start] = block('sh', 'npm start').split(' && ');
+  t.equal(install, 'npm ci');
+  const server = spawn('sh', ['-c', `exec ${start}`], {
+    cwd: root,
+    env: { PATH: process.env.PATH, HOME: folder, DATA_DIR: join(folder, 'data'), PORT: '0' },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  t.teardown(() => end(server));
+  let printed = '';
+  server.stdout.on('data', (chunk) => {
+    printed += chunk;
+  });
+  await until('the printed block', () => printed.includes('Anthropic-Worker-ID'), 60_000);
+  const pasted = printed.slice(printed.indexOf('export '));
+  const exports = pasted.split('\n').filter((line) => line.startsWith('export '));
+  const env = Object.fromEntries(exports.map((line) => line.slice('export '.length).split('=', 2) as [string, string]));
+  return { server, pasted, exports, env };
+}
 
 async function freshDatabase(t: Test): Promise<string> {
   const name = `readme_${randomBytes(6).toString('hex')}`;
