@@ -1,7 +1,7 @@
 import { Agent, type IncomingMessage, request } from 'node:http';
 import type { Test } from 'tap';
 import { OPERATOR_KEY } from './harness.ts';
-import type { Event } from './sessions.ts';
+import type { Event } from './agent-side.ts';
 
 export type EventStream = {
   readonly status: number;

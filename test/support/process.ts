@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import pg from 'pg';
 import type { Test } from 'tap';
 import { databaseUrl, until } from './harness.ts';
-import type { Place } from './sessions.ts';
+import type { Place } from './agent-side.ts';
 
 const MAIN = join(import.meta.dirname, '..', '..', 'src', 'main.ts');
 const LEASEHOLD = join(import.meta.dirname, '..', '..', 'src', 'cli', 'leasehold.ts');

@@ -2,7 +2,7 @@ import t, { type Test } from 'tap';
 import { OPERATOR_KEY, type Server, testDatabase, testServer, until } from '../support/harness.ts';
 import { type EventStream, openStream } from '../support/event-stream.ts';
 import { turn } from '../support/gates.ts';
-import { type Event, PATIENCE_MS } from '../support/sessions.ts';
+import { type Event, PATIENCE_MS } from '../support/agent-side.ts';
 
 const SEED = Number(process.env.TEST_SEED ?? Math.floor(Math.random() * 2 ** 31));
 
