@@ -29,8 +29,9 @@ const VERBS = [
 ];
 const CONTROL = ['change-environment', 'settings', 'credentials', 'keys', 'key-rows', 'retried-writes', 'prune'];
 const PROCESS = ['claim', 'free-items', 'lease', 'extend', 'assert', 'settle', 'request-cancel', 'reap', 'come-due'];
-const FILES = Object.entries({ queue: VERBS, control: CONTROL, process: PROCESS }).flatMap(([folder, files]) =>
-  files.map((file) => `src/${folder}/${file}.ts`),
+const SESSIONS = ['store', 'lock', 'create', 'update', 'end', 'arm', 'rearm', 'prune'];
+const FILES = Object.entries({ queue: VERBS, control: CONTROL, process: PROCESS, sessions: SESSIONS }).flatMap(
+  ([folder, files]) => files.map((file) => `src/${folder}/${file}.ts`),
 );
 const AT_ONCE = 2;
 const TEST_MS_MAX = 60_000;

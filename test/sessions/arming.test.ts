@@ -2,6 +2,7 @@ import t from 'tap';
 import { archiveEnvironment } from '../../src/control/change-environment.ts';
 import { appendEvents } from '../../src/sessions/append.ts';
 import type { SentEvent } from '../../src/sessions/events.ts';
+import { sessionTopic } from '../../src/sessions/session.ts';
 import { watch } from '../support/gates.ts';
 import { ENGINES, testServer } from '../support/harness.ts';
 import {
@@ -15,6 +16,7 @@ import {
   MESSAGE,
   type RelayPlace,
   relayPlace,
+  result,
   SAID,
   TOOL,
   verdict,
@@ -149,10 +151,26 @@ for (const engine of ENGINES) {
       t.match(answer.json, { data: { type: 'session', id } });
       t.equal(answer.headers.get('traceparent'), traceparent);
       t.equal(answer.headers.get('tracestate'), 'a=b');
+      const again = call('GET', work, { as: place.key });
       const first = await place.create({ initial_events: [TOOL] }, { headers: { traceparent } });
-      const next = await call('GET', work, { as: place.key });
-      t.match(next.json, { data: { id: first.json.id } });
+      const next = await again;
+      t.match(next.json, { data: { id: first.json.id } }, 'also by the first event of a session');
       t.equal(next.headers.get('traceparent'), traceparent);
+    });
+
+    t.test('who streams a session is woken by what is new, and by nothing else', async (t) => {
+      const place = await relayPlace(server);
+      const [id, neighbour] = [await place.session(), await place.session()];
+      let woken = 0;
+      t.teardown(queue.listen([sessionTopic(id)], () => woken++));
+      const tool = await place.tool(id);
+      t.equal(woken, 1);
+      await place.answer(id, result(tool));
+      t.equal(woken, 2);
+      await place.answer(id, result(tool));
+      await place.send(id, [verdict('sevt_none', 'deny')]);
+      await place.append(neighbour, MESSAGE);
+      t.equal(woken, 2, 'not by a repeat, a refusal or a neighbour');
     });
   });
 }

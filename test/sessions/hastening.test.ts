@@ -1,5 +1,7 @@
 import { sql } from 'kysely';
 import t from 'tap';
+import { appendEvents } from '../../src/sessions/append.ts';
+import type { SentEvent } from '../../src/sessions/events.ts';
 import { ENGINES, OPERATOR_KEY, testServer } from '../support/harness.ts';
 import {
   ASKED,
@@ -53,6 +55,14 @@ for (const engine of ENGINES) {
         t.match(await sessionRow(database, neighbour), { is_held: true, arm_count: 5 });
         if (polled !== undefined) t.match((await polled).json, { data: { id } }, 'and whoever polls is told');
       }
+    });
+
+    t.test('what is free already is not announced once more', async (t) => {
+      const place = await relayPlace(server);
+      const id = await place.session();
+      const append = () => appendEvents(database, id, [MESSAGE as SentEvent], 'agent');
+      t.match(await append(), { offered: [{ sessionId: id }] });
+      t.strictSame((await append()).offered, []);
     });
 
     t.test('what a worker has already is not put back by a message', async (t) => {

@@ -78,6 +78,33 @@ for (const engine of ENGINES) {
       t.equal((await itemsOf(database, second.id)).length, 2);
     });
 
+    t.test(
+      'what has the same name elsewhere, or is of another kind, is no worker of a session, and no decision about one',
+      async (t) => {
+        const { workItems } = database.names;
+        for (const state of ['queued', 'stopped']) {
+          for (const namesake of ['elsewhere', 'of another kind']) {
+            const [place, elsewhere] = [await relayPlace(server), await relayPlace(server)];
+            const { id } = await losing(server, place, 0);
+            await lose(server, place);
+            const { item } = await queue.enqueue(
+              namesake === 'elsewhere'
+                ? { environmentId: elsewhere.environmentId, sessionId: id }
+                : { environmentId: place.environmentId, sessionId: id, kind: 'model_turn' },
+            );
+            if (state === 'stopped') {
+              await database.rows(
+                sql`update ${workItems} set state = 'stopped', stop_reason = 'operator', stopped_at = clock_timestamp() where id = ${item.id}`,
+              );
+            }
+            await queue.sweep();
+            t.equal((await itemsOf(database, id)).length, 3, `${namesake}, ${state}`);
+            t.match(await sessionRow(database, id), { is_held: false, arm_count: 1 });
+          }
+        }
+      },
+    );
+
     t.test('a turn in which the agent has gone quiet is over, and those who stream it are told', async (t) => {
       const place = await relayPlace(server);
       const [quiet, busy, idle, called] = [
