@@ -12,7 +12,7 @@ import { watch } from '../support/gates.ts';
 import { testDatabase, testServer, until } from '../support/harness.ts';
 import { hold, replicas } from '../support/interleave.ts';
 import { lose, losing } from '../support/losing.ts';
-import { itemsOf, MESSAGE, relayPlace, sessionRow, TOOL } from '../support/sessions.ts';
+import { everything, itemsOf, MESSAGE, relayPlace, sessionRow, TOOL, verdict } from '../support/sessions.ts';
 
 const LOOK = /needs_worker and not/;
 
@@ -22,18 +22,43 @@ const quietFor = ({ names, rows }: Database, id: string, seconds: number) =>
   );
 
 t.test('postgres: two replicas that look at once send for one worker', async (t) => {
-  const server = await testServer(t);
-  const place = await relayPlace(server);
-  const { id } = await losing(server, place, 0);
-  await lose(server, place);
-  const passes = (await replicas(t, server.database, 2)).map(({ database }) => watch(database, LOOK));
-  for (const watched of passes) watched.close();
-  const done = passes.map((watched) => rearmSessions(watched.database));
-  await until('both have looked', () => passes.every((watched) => watched.ended() === 1));
-  for (const watched of passes) watched.open();
-  await Promise.all(done);
-  t.equal((await itemsOf(server.database, id)).length, 2);
-  t.match(await sessionRow(server.database, id), { arm_count: 1 });
+  for (const order of ['at once', 'one after the other']) {
+    const server = await testServer(t);
+    const place = await relayPlace(server);
+    const { id } = await losing(server, place, 0);
+    await lose(server, place);
+    const passes = (await replicas(t, server.database, 2)).map(({ database }) => watch(database, LOOK));
+    for (const watched of passes) watched.close();
+    const done = passes.map((watched) => rearmSessions(watched.database));
+    await until('both have looked', () => passes.every((watched) => watched.ended() === 1));
+    for (const [index, watched] of passes.entries()) {
+      watched.open();
+      if (order !== 'at once') await done[index];
+    }
+    await Promise.all(done);
+    t.equal((await itemsOf(server.database, id)).length, 2, order);
+    t.match(await sessionRow(server.database, id), { arm_count: 1 }, 'which is one loss');
+  }
+});
+
+t.test('postgres: what changed since the look is seen: nobody is sent for what is withdrawn or held', async (t) => {
+  for (const what of ['withdrawn', 'held']) {
+    const server = await testServer(t);
+    const { database } = server;
+    const place = await relayPlace(server);
+    const { id, calls } = await losing(server, place, 0, TOOL);
+    await lose(server, place);
+    const watched = watch(database, LOOK);
+    watched.close();
+    const pass = rearmSessions(watched.database);
+    await until('the look', () => watched.ended() === 1);
+    if (what === 'withdrawn') await place.append(id, verdict(calls[0] ?? '', 'deny'));
+    else await database.rows(sql`update ${database.names.sessions} set is_held = true where id = ${id}`);
+    const before = await everything(database);
+    watched.open();
+    t.match(await pass, { topics: [] });
+    t.equal(await everything(database), before, what);
+  }
 });
 
 t.test(
