@@ -29,7 +29,13 @@ export type StreamsOptions = {
   streamsMax?: number;
 };
 
-type Reader = { readonly sink: Sink; position: number; fullSince: number | undefined };
+type Reader = {
+  readonly sink: Sink;
+  position: number;
+  fullSince: number | undefined;
+  /** In which of the ticks between two pings its own comes. */
+  readonly pingTick: number;
+};
 type Feed = {
   readonly id: string;
   readonly readers: Set<Reader>;
@@ -59,6 +65,7 @@ export function createStreams({ readHeads, tailEvents, listen, isListening, ...o
   const feeds = new Map<string, Feed>();
   let readers = 0;
   let opening = 0;
+  let attached = 0;
   let ticks = 0;
   let timer: NodeJS.Timeout | undefined;
   let isClosed = false;
@@ -132,12 +139,12 @@ export function createStreams({ readHeads, tailEvents, listen, isListening, ...o
   }
 
   function tick(): void {
-    const isPing = ++ticks % TICKS_PER_PING === 0;
+    ticks = (ticks + 1) % TICKS_PER_PING;
     for (const feed of feeds.values()) {
       if (feed.isWoken) void look(feed);
-      for (const reader of isPing ? feed.readers : []) ping(feed, reader);
+      for (const reader of feed.readers) if (reader.pingTick === ticks) ping(feed, reader);
     }
-    if (isPing || !isListening()) void catchUp().catch(() => {}); // the next one will
+    if (ticks === 0 || !isListening()) void catchUp().catch(() => {}); // the next one will
   }
 
   function ping(feed: Feed, reader: Reader): void {
@@ -186,7 +193,9 @@ export function createStreams({ readHeads, tailEvents, listen, isListening, ...o
       return undefined;
     }
     const feed = feedOf(id);
-    const reader: Reader = { sink, position: head.lastSeq, fullSince: undefined };
+    // Spread, or after a restart thousands would be pinged, and their credentials looked up, in the same instant for ever.
+    const pingTick = ++attached % TICKS_PER_PING;
+    const reader: Reader = { sink, position: head.lastSeq, fullSince: undefined, pingTick };
     feed.readers.add(reader);
     readers++;
     timer ??= setInterval(tick, tickMs);

@@ -1,7 +1,9 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import t, { type Test } from 'tap';
 import { issueKey } from '../../src/control/keys.ts';
+import { DatabaseUnavailable } from '../../src/db/failures.ts';
 import { openStream } from '../support/event-stream.ts';
+import { watch } from '../support/gates.ts';
 import { OPERATOR_KEY, type Server, type ServerOptions, testDatabase, testServer, until } from '../support/harness.ts';
 import { checkRefusal } from '../support/wire.ts';
 
@@ -98,6 +100,30 @@ t.test('the stream of a key that was revoked ends with a ping, those of others g
   await until('another ping', () => other.frames.length > pings + 1);
   t.equal(other.state(), 'open');
   t.equal(open(), 1);
+});
+
+t.test('pings of a stream by an environment key do not ask the database whose its session is, each time', async (t) => {
+  const { database, begun } = watch(await testDatabase(t), /as "environmentId" from "\w+"\."sessions"/);
+  const { server, id } = await scene(t, { database, streaming: { tickMs: 2 } });
+  const stream = await openStream(t, server.url, id, { as: server.environmentKey });
+  await until('pings', () => stream.frames.length >= 10);
+  t.equal(begun(), 2, 'when it attaches, and at the first ping');
+});
+
+t.test('while the database is gone streams stay, none begins, and what was appended comes after', async (t) => {
+  const read = watch(await testDatabase(t), /sized as materialized/);
+  const heads = watch(read.database, /"lastEvent"/);
+  const { server, id, append } = await scene(t, { database: heads.database, streaming: { tickMs: 20 } });
+  const stream = await openStream(t, server.url, id);
+  for (const watched of [read, heads]) watched.fail(new DatabaseUnavailable(new Error('gone')));
+  t.equal((await append(id, 'unheard')).status, 200);
+  checkRefusal(t, await server.call('GET', `/v1/sessions/${id}/events/stream`, { as }), 503, 'attaching');
+  const tries = read.begun();
+  await until('it is tried again', () => read.begun() > tries + 2);
+  t.strictSame([stream.state(), stream.events()], ['open', []]);
+  for (const watched of [read, heads]) watched.fail(undefined);
+  await until('it to come', () => stream.events().length === 2);
+  t.equal(stream.events()[0]?.type, 'user.message');
 });
 
 t.test('archiving and deleting a session end its streams on every replica, with a last word', async (t) => {

@@ -1,5 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Type } from 'typebox';
+import type { Callers } from '../../control/credentials.ts';
 import { type Attached, PING, type Sink } from '../../sessions/streams.ts';
 import { SessionParams } from '../../wire/sessions.ts';
 import type { App, RouteOptions } from '../app.ts';
@@ -28,8 +29,9 @@ export function streamEventsRoute(app: App, { streams, callers }: RouteOptions):
       response: responses({ 200: EventStream as never }, 401, 403, 404),
     },
     async handler(request, reply) {
+      const asking = askingOnce(callers);
       const isAllowed = () =>
-        authorise(request, 'session', callers).then(
+        authorise(request, 'session', asking).then(
           () => true,
           (error) => {
             if (error instanceof HttpError) return false;
@@ -48,6 +50,18 @@ export function streamEventsRoute(app: App, { streams, callers }: RouteOptions):
       return reply;
     },
   });
+}
+
+/** A session's environment never changes: each stream would ask the database for it with every ping. */
+function askingOnce(callers: Callers): Callers {
+  let environmentId: string | undefined;
+  return {
+    ...callers,
+    async environmentOfSession(sessionId) {
+      environmentId ??= await callers.environmentOfSession(sessionId);
+      return environmentId;
+    },
+  };
 }
 
 /** The answer begins: from here on it is not Fastify's. */
