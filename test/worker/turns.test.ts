@@ -2,7 +2,7 @@ import t from 'tap';
 import { testServer } from '../support/harness.ts';
 import { turn } from '../support/gates.ts';
 import { testFolder } from '../support/process.ts';
-import { agentSide, officialWorker, textOf } from '../support/sessions.ts';
+import { agentSide, officialWorker, textOf } from '../support/agent-side.ts';
 
 t.test('turns that begin as the worker of the one before ends are all served, each call once', async (t) => {
   const server = await testServer(t, { background: true, settings: { sweepIntervalMs: 50 } });
