@@ -49,6 +49,8 @@ const TICKS_PER_PING = 15;
 const STALLED_MS_MAX = 120_000;
 export const STREAMS_MAX = 10_000;
 const HEADS_PER_LOOK_MAX = 1_000;
+/** When LISTEN comes back, all are woken: workers are not to wait behind thousands of reads. */
+const LOOKS_IN_FLIGHT_MAX = 4;
 
 const frame = (type: string, json: string): string => `event: ${type}\ndata: ${json}\n\n`;
 export const PING = frame('ping', '{"type":"ping"}');
@@ -69,6 +71,8 @@ export function createStreams({ readHeads, tailEvents, listen, isListening, ...o
   let ticks = 0;
   let timer: NodeJS.Timeout | undefined;
   let isClosed = false;
+  let looksInFlight = 0;
+  const turns: (() => void)[] = [];
 
   const feedOf = (id: string): Feed => {
     const known = feeds.get(id);
@@ -108,7 +112,7 @@ export function createStreams({ readHeads, tailEvents, listen, isListening, ...o
         feed.isWoken = false;
         const ready = [...feed.readers].filter(({ fullSince }) => fullSince === undefined);
         if (ready.length === 0) break;
-        const tail = await tailEvents(feed.id, Math.min(...ready.map(({ position }) => position)));
+        const tail = await inTurn(() => tailEvents(feed.id, Math.min(...ready.map(({ position }) => position))));
         for (const event of tail.events) deliver(feed, ready, event);
         if (tail.hasMore) feed.isWoken = true;
       }
@@ -117,6 +121,17 @@ export function createStreams({ readHeads, tailEvents, listen, isListening, ...o
       else feed.isWoken = true; // the next tick looks again
     } finally {
       feed.isLooking = false;
+    }
+  }
+
+  async function inTurn<Result>(read: () => Promise<Result>): Promise<Result> {
+    if (looksInFlight >= LOOKS_IN_FLIGHT_MAX) await new Promise<void>((resolve) => turns.push(resolve));
+    looksInFlight++;
+    try {
+      return await read();
+    } finally {
+      looksInFlight--;
+      turns.shift()?.();
     }
   }
 
