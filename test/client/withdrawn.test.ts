@@ -25,9 +25,13 @@ t.test('the time counts from the beginning, also while nothing is attached', asy
   const proxy = await frailProxy(t, server.url);
   const hands = await server.client({ baseUrl: proxy.url }).session(server.environment.id);
   proxy.block(STREAM);
-  await t.rejects(hands.call('bash', {}, { timeoutMs: 50 }), { code: 'timed_out' });
+  const other = hands.call('bash', { n: 2 });
+  await t.rejects(hands.call('bash', { n: 1 }, { timeoutMs: 50 }), { code: 'timed_out' });
   proxy.block(undefined);
-  t.same(await server.eventsOf(hands), [], 'it was never appended');
+  const [callId = ''] = await server.untilCalled(hands);
+  await server.answer(hands, callId);
+  await other;
+  t.match(await server.eventsOf(hands, 'agent.tool_use'), [{ input: { n: 2 } }], 'it was never appended');
 });
 
 t.test('a call whose signal is aborted is rejected with its reason, as it is, and withdrawn', async (t) => {
