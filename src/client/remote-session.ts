@@ -42,7 +42,8 @@ export class RemoteSession implements AsyncDisposable {
   /**
    * Has a worker run a tool, and waits for what comes of it; a tool that failed is an outcome, too (`isError`). Any number of calls may be
    * open. Throws RemoteToolError where there is no outcome, ControlError where the server refuses or cannot be reached, and what
-   * the signal was aborted with. A call that nobody waits for any more is withdrawn: a worker that has not begun does not run it.
+   * the signal was aborted with. A call that nobody waits for any more is withdrawn: a worker
+   * that has not read it yet does not run it.
    */
   async call(name: string, input: ToolUse['input'] = {}, options: ToolCallOptions = {}): Promise<ToolOutcome> {
     const use = toToolUse(name, input, options);
