@@ -86,7 +86,8 @@ export async function appendLocked(
   const told = statusEvent(locked, turn);
   if (told !== null) fresh.push(statusToStore(told, now));
   const isArmed = arms === 'always' || (arms === 'needed' && needsWorker(turn));
-  const isAnew = arms === 'always' || isProgress;
+  // Also where this ends a hold: who is called again after somebody looked at it has all tries.
+  const isAnew = arms === 'always' || isProgress || (isArmed && locked.isHeld);
   // A worker was there after all; what somebody decided stays decided.
   const isRevived = isProgress && locked.stopReason?.type === 'retries_exhausted';
   await storeEvents(database, locked, fresh, turn, {

@@ -55,7 +55,17 @@ export function fakeStreams(t: Test, { eventsPerTail = 100, streamsMax = 10 } = 
   let nowMs = 0;
   const sessions = new Map<string, Session>([['s', { status: 'idle', events: [] }]]);
   const listeners = new Map<string, () => void>();
-  const state = { isListening: true, isFailing: false, heads: 0, tails: 0, gate: Promise.resolve() };
+  const state = {
+    isListening: true,
+    isFailing: false,
+    heads: 0,
+    tails: 0,
+    gate: Promise.resolve(),
+    tailGate: Promise.resolve(),
+    wakeAll() {
+      for (const listener of listeners.values()) listener();
+    },
+  };
   const streams = createStreams({
     streamsMax,
     async readHeads(ids) {
@@ -75,6 +85,7 @@ export function fakeStreams(t: Test, { eventsPerTail = 100, streamsMax = 10 } = 
       if (state.isFailing) throw new Error('no database');
       const session = sessions.get(id);
       if (session === undefined) throw new QueueError('not_found', 'gone');
+      await state.tailGate;
       const events = session.events.slice(afterSeq);
       return { events: events.slice(0, eventsPerTail), hasMore: events.length > eventsPerTail };
     },

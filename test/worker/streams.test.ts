@@ -141,3 +141,24 @@ t.test('a read that failed is tried again with the next tick', async (t) => {
   t.strictSame(sink.seqs(), [1, 2]);
   t.notOk(sink.isEnded);
 });
+
+t.test('when all are woken at once they are read for a few at a time, and each gets what came', async (t) => {
+  const { sessions, attach, state, streams } = fakeStreams(t, { streamsMax: 50 });
+  const ids = range(1, 50).map((n) => `session ${n}`);
+  const sinks = [];
+  for (const id of ids) {
+    sessions.set(id, { status: 'idle', events: [] });
+    sinks.push((await attach(id)).sink);
+  }
+  const { promise, resolve } = Promise.withResolvers<void>();
+  state.tailGate = promise;
+  const before = state.tails;
+  for (const id of ids) sessions.get(id)?.events.push({ seq: 1, type: 'user.message', event: '{"seq":1}' });
+  state.wakeAll();
+  await turn();
+  t.ok(state.tails - before <= 8, `${state.tails - before} reads at once`);
+  resolve();
+  await turn();
+  for (const sink of sinks) t.strictSame(sink.seqs(), [1]);
+  streams.close();
+});

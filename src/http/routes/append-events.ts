@@ -1,6 +1,7 @@
 import type { FastifyRequest } from 'fastify';
 import type { Static } from 'typebox';
 import type { Database } from '../../db/connect.ts';
+import { createTurns } from '../../dispatch/turns.ts';
 import type { Offered } from '../../queue/items.ts';
 import { appendEvents } from '../../sessions/append.ts';
 import { sessionTopic } from '../../sessions/session.ts';
@@ -14,6 +15,7 @@ import { EVENTS_BYTES_MAX, readEvents, senderOf } from './sent-events.ts';
 import { traceContextOf } from './trace.ts';
 
 export function appendEventsRoutes(app: App, { database, queue }: RouteOptions): void {
+  const inTurn = createTurns();
   const append = async (request: FastifyRequest, sessionId: string, body: Static<typeof AppendBody>) => {
     const sender = senderOf(request.caller);
     const sent = readEvents(body.events, sender);
@@ -28,7 +30,7 @@ export function appendEventsRoutes(app: App, { database, queue }: RouteOptions):
         target: sessionId,
       };
     };
-    const answer = await change(database, request, act);
+    const answer = await inTurn(sessionId, () => change(database, request, act));
     queue.announce(offered);
     if (isChanged) queue.wake(sessionTopic(sessionId));
     return answer.body;
