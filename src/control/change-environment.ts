@@ -101,7 +101,8 @@ export async function archiveEnvironment(database: Database, id: string): Promis
 
 /** Finished items are removed in steps, so that none runs into the statement timeout. */
 const FINISHED_PER_STATEMENT_MAX = 5_000;
-const SESSIONS_PER_STATEMENT_MAX = 100;
+const SESSIONS_PER_STATEMENT_MAX = 1_000;
+const EVENTS_PER_STATEMENT_MAX = 5_000;
 
 /**
  * Deletes an environment with its finished items and its sessions, and revokes its keys, all or nothing. Refuses: environment_not_found; conflict
@@ -109,7 +110,7 @@ const SESSIONS_PER_STATEMENT_MAX = 100;
  */
 export async function deleteEnvironment(database: Database, id: string): Promise<void> {
   checkText('id', id, LIMITS.idCharacters);
-  const { environments, workItems, credentials, sessions } = database.names;
+  const { environments, workItems, credentials, sessions, sessionEvents } = database.names;
   await database.transaction(async (transaction) => {
     // An enqueue holds this row shared until it commits: it is over by now, or waits and finds the environment gone.
     const [found] = await database.rows(
@@ -130,6 +131,14 @@ export async function deleteEnvironment(database: Database, id: string): Promise
       )
       delete from ${workItems} w using finished f where w.seq = f.seq returning w.seq`;
     while ((await database.rows(removal, transaction)).length > 0);
+    // Not left to the sessions' cascade, which knows no steps; it takes what is appended meanwhile.
+    const eventRemoval = sql`
+      with told as materialized (
+        select e.session_id, e.seq from ${sessions} s join ${sessionEvents} e on e.session_id = s.id
+        where s.environment_id = ${id} limit ${sql.lit(EVENTS_PER_STATEMENT_MAX)}
+      )
+      delete from ${sessionEvents} e using told x where e.session_id = x.session_id and e.seq = x.seq returning e.seq`;
+    while ((await database.rows(eventRemoval, transaction)).length > 0);
     const sessionRemoval = sql`
       with old as materialized (
         select s.id from ${sessions} s where s.environment_id = ${id} limit ${sql.lit(SESSIONS_PER_STATEMENT_MAX)}
