@@ -122,6 +122,9 @@ export const SessionBody = Type.Object({
   budget: Type.Optional(Type.Null({ description: 'Not kept here' })),
 });
 
+/** What cannot be changed is refused, not passed over. */
+const Kept = (what: string) => Type.Optional(Type.Null({ description: `${what} cannot be changed here` }));
+
 export const SessionChangeBody = Type.Object({
   title: Type.Optional(Title),
   metadata: Type.Optional(
@@ -132,6 +135,9 @@ export const SessionChangeBody = Type.Object({
       }),
     ),
   ),
+  agent: Kept('agent'),
+  budget: Kept('budget'),
+  vault_ids: Kept('vault_ids'),
 });
 
 /** The official clients write `statuses[]`, people `statuses`. Nothing here is ever rescheduling. */

@@ -22,12 +22,12 @@ for (const engine of ENGINES) {
     const server = await testServer(t, { engine });
     const { call, database, queue } = server;
 
-    t.test('what waits is hastened, a hold ends and losses are forgotten by a message or an interrupt', async (t) => {
+    t.test('what waits is hastened, a hold ends and losses are forgotten by whatever ends it', async (t) => {
       const { sessions, workItems } = database.names;
       for (const [what, event, hastens, unholds, forgets] of [
         ['a message', MESSAGE, true, true, true],
         ['an interrupt', INTERRUPT, true, true, true],
-        ['a call', TOOL, false, true, false],
+        ['a call', TOOL, false, true, true],
         ['a call that is asked for', ASKED, false, false, false],
         ['a word', SAID, false, false, false],
         ['a custom call', CUSTOM, false, false, false],

@@ -39,6 +39,17 @@ for (const engine of ENGINES) {
       t.strictSame(await sessionRow(database, neighbour), unchanged, "and nobody else's");
     });
 
+    t.test('what cannot be changed is refused by its name, and nothing is', async (t) => {
+      const id = await place.session({ title: 'old' });
+      for (const field of ['agent', 'budget', 'vault_ids']) {
+        const answer = await update(id, { title: 'new', [field]: [] });
+        t.equal(answer.status, 400, field);
+        t.match(answer.json.error.message, new RegExp(`^${field} `));
+        t.equal((await update(id, { [field]: null })).status, 200, `${field}: null asks for nothing`);
+      }
+      t.equal((await call('GET', path(id), { as: OPERATOR_KEY })).json.title, 'old');
+    });
+
     t.test('a change of words is no event, moves no number and arms nobody', async (t) => {
       const id = await place.session();
       await place.append(id, TOOL);
