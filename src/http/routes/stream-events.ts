@@ -1,6 +1,5 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Type } from 'typebox';
-import type { Callers } from '../../control/credentials.ts';
 import { type Attached, PING, type Sink } from '../../sessions/streams.ts';
 import { SessionParams } from '../../wire/sessions.ts';
 import type { App, RouteOptions } from '../app.ts';
@@ -29,9 +28,8 @@ export function streamEventsRoute(app: App, { streams, callers }: RouteOptions):
       response: responses({ 200: EventStream as never }, 401, 403, 404),
     },
     async handler(request, reply) {
-      const asking = askingOnce(callers);
       const isAllowed = () =>
-        authorise(request, 'session', asking).then(
+        authorise(request, 'session', callers).then(
           () => true,
           (error) => {
             if (error instanceof HttpError) return false;
@@ -50,18 +48,6 @@ export function streamEventsRoute(app: App, { streams, callers }: RouteOptions):
       return reply;
     },
   });
-}
-
-/** A session's environment never changes: each stream would ask the database for it with every ping. */
-function askingOnce(callers: Callers): Callers {
-  let environmentId: string | undefined;
-  return {
-    ...callers,
-    async environmentOfSession(sessionId) {
-      environmentId ??= await callers.environmentOfSession(sessionId);
-      return environmentId;
-    },
-  };
 }
 
 /** The answer begins: from here on it is not Fastify's. */
