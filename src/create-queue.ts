@@ -1,7 +1,9 @@
 import { hostname } from 'node:os';
 import { sql } from 'kysely';
 import { type CallerTransaction, type Database, within } from './db/connect.ts';
+import { createBatches } from './dispatch/batches.ts';
 import { createHandOuts, type TakeRequest } from './dispatch/hand-outs.ts';
+import { startInterval } from './dispatch/interval.ts';
 import { createListeners } from './dispatch/listeners.ts';
 import { createNotifier } from './dispatch/notifier.ts';
 import { createRefusals } from './dispatch/refusals.ts';
@@ -15,6 +17,7 @@ import { mintId } from './queue/ids.ts';
 import { checkRef, type Offered, type TraceContext, topicOf, type WorkRef } from './queue/items.ts';
 import { checkInteger, checkText, isStorable, LIMITS } from './queue/limits.ts';
 import { patchMetadata } from './queue/metadata.ts';
+import { lookOver } from './queue/look-over.ts';
 import { type HandOut, poll } from './queue/poll.ts';
 import { putBack } from './queue/put-back.ts';
 import { list, retrieve } from './queue/read.ts';
@@ -52,6 +55,24 @@ export type PollRequest = {
   readonly signal?: AbortSignal | undefined;
 };
 
+/** What no wake-up told of is found within this time. */
+const LOOK_OVER_MS = 900;
+
+/** A heartbeat as callers ask for it; `desiredTtlSeconds` at least 1, clamped, absent: as the environment says. */
+export type BeatRequest = Omit<HeartbeatRequest, 'desiredTtlSeconds'> & {
+  readonly desiredTtlSeconds?: number | undefined;
+};
+
+/** Refuses: invalid_request. */
+function toHeartbeat({ desiredTtlSeconds, ...request }: BeatRequest): HeartbeatRequest {
+  checkText('expectedLastHeartbeat', request.expectedLastHeartbeat, LIMITS.heartbeatTokenCharacters);
+  if (desiredTtlSeconds === undefined) return { ...request, desiredTtlSeconds: null };
+  checkInteger('desiredTtlSeconds', desiredTtlSeconds, 1, Number.MAX_SAFE_INTEGER);
+  return { ...request, desiredTtlSeconds: Math.min(desiredTtlSeconds, LIMITS.leaseTtlSeconds) };
+}
+
+const idOf = ({ id }: WorkRef): string => id;
+
 /**
  * The queue as a library, without HTTP. The verbs work at once; `start` adds the background: LISTEN, so that another
  * replica's enqueue ends a wait, and the sweep. Close it before its database. Every verb may throw DatabaseUnavailable.
@@ -75,7 +96,30 @@ export function createQueue({
     async putBack({ item, sessionsToken }) {
       if (await putBack(database, sessionsToken, true)) wake(item.environmentId);
     },
+    isWatched: () => isWatching,
   });
+  let isWatching = false;
+  const batched = {
+    ack: createBatches({
+      run: (set: readonly WorkRef[], locking) => ack(database, set, settings, locking),
+      keyOf: idOf,
+    }),
+    heartbeat: createBatches({
+      run: (set: readonly HeartbeatRequest[], locking) => heartbeat(database, set, settings, locking),
+      keyOf: idOf,
+    }),
+    stop: createBatches({ run: (set: readonly StopRequest[], locking) => stop(database, set, locking), keyOf: idOf }),
+  };
+
+  /** What would be found is looked for: what has become due, what lapsed, and what no notification told of. */
+  const lookOverLines = async () => {
+    const lines = handOuts.lines();
+    if (lines.length === 0) return;
+    for (const index of await lookOver(database, lines)) {
+      const line = lines[index];
+      if (line !== undefined) handOuts.wakeLine(line);
+    }
+  };
   const sightings = createSightings({ record: (seen) => recordSightings(database, seen) });
   const refusals = createRefusals({ record: (refused) => recordRefusals(database, refused) });
   const notifier = createNotifier({
@@ -189,22 +233,8 @@ export function createQueue({
     ack: (refs: readonly WorkRef[]) => runSet(refs, (set, locking) => ack(database, set, settings, locking)),
 
     /** Extends a set of leases. Each item: the heartbeat, or a refusal (not_found, precondition_failed). */
-    heartbeat: (
-      requests: readonly (Omit<HeartbeatRequest, 'desiredTtlSeconds'> & {
-        readonly desiredTtlSeconds?: number | undefined;
-      })[],
-    ) =>
-      runSet(
-        requests.map(({ desiredTtlSeconds, ...request }): HeartbeatRequest => {
-          checkText('expectedLastHeartbeat', request.expectedLastHeartbeat, LIMITS.heartbeatTokenCharacters);
-          if (desiredTtlSeconds !== undefined) {
-            checkInteger('desiredTtlSeconds', desiredTtlSeconds, 1, Number.MAX_SAFE_INTEGER);
-          }
-          const desired = desiredTtlSeconds === undefined ? null : Math.min(desiredTtlSeconds, LIMITS.leaseTtlSeconds);
-          return { ...request, desiredTtlSeconds: desired };
-        }),
-        (set, locking) => heartbeat(database, set, settings, locking),
-      ),
+    heartbeat: (requests: readonly BeatRequest[]) =>
+      runSet(requests.map(toHeartbeat), (set, locking) => heartbeat(database, set, settings, locking)),
 
     /**
      * Stops a set; the follow-ups of what frees its slot are enqueued with it. Each item: its new state, or a refusal (not_found,
@@ -220,6 +250,26 @@ export function createQueue({
         }
       }
       return outcomes;
+    },
+
+    /** One item, its statement shared with others that are acked at the same time. Refuses: not_found. */
+    ackOne(ref: WorkRef) {
+      checkRef(ref);
+      return batched.ack(ref);
+    },
+
+    /** Likewise. Refuses: not_found, precondition_failed. */
+    heartbeatOne(request: BeatRequest) {
+      checkRef(request);
+      return batched.heartbeat(toHeartbeat(request));
+    },
+
+    /** Likewise; polls are woken where its follow-up was enqueued. Refuses: not_found, conflict. */
+    async stopOne(request: StopRequest) {
+      checkRef(request);
+      const stopped = await batched.stop(request);
+      if (stopped.isFollowed) wake(request.environmentId);
+      return stopped;
     },
 
     /** Merges metadata. Refuses: not_found, invalid_metadata. */
@@ -289,7 +339,9 @@ export function createQueue({
         onListening: () => wakeHere(),
       });
       listening = listener.isListening;
-      background.push(listener, upkeep.start(onFault));
+      isWatching = true;
+      const watching = startInterval(lookOverLines, LOOK_OVER_MS, (error) => onFault(error, 'a look over all failed'));
+      background.push(listener, watching, upkeep.start(onFault));
     },
 
     /** Answers waiting polls with null and ends the background; verbs go on working until the database is closed. */

@@ -7,7 +7,7 @@ export const rfc3339 = (instant: RawBuilder<unknown>): RawBuilder<string> =>
 type Column<Row> = readonly [type: 'text' | 'integer' | 'smallint' | 'boolean', value: (row: Row) => unknown];
 
 /** Up to so many rows the planner is not told how many. */
-const FEW_MAX = 16;
+const FEW_MAX = 256;
 
 /**
  * The rows that a call brings, for a `from`: called `t`, with the columns named, numbered from 1 by `slot`. How many a few are is

@@ -1,3 +1,4 @@
+import { QueueError } from '../queue/errors.ts';
 import type { HandOut, Look, Taker } from '../queue/poll.ts';
 
 export type TakeRequest = Taker & {
@@ -17,7 +18,14 @@ export type HandOutsOptions = {
   look(environmentId: string, minQueuedAgeMs: number, takers: readonly Taker[]): Promise<Found>;
   /** Undoes a hand-out that reached nobody, and wakes the environment's lines. */
   putBack(handOut: HandOut): Promise<void>;
+  /**
+   * Whether somebody looks over all lines about once a second (`lines`, `wakeLine`): what was found empty then stays so until a wake-up,
+   * and polls that may wait need no look of their own (design §5).
+   */
+  isWatched?(): boolean;
   takersPerLookMax?: number;
+  waitersMax?: number;
+  now?(): number;
 };
 
 type Waiter = {
@@ -40,28 +48,45 @@ type Line = {
   readonly fresh: Set<Waiter>;
   woken: boolean;
   looking: boolean;
+  /** The last look found less than was asked for, and nothing has woken the line since. */
+  isEmpty: boolean;
+  /** How many takers the next look is for: few where there was little. */
+  takersNext: number;
+  /** When the last one left. */
+  leftAt: number;
   /** Set when a look failed: what woke it is looked for again. */
   again: NodeJS.Timeout | undefined;
 };
 
 const TAKERS_PER_LOOK_MAX = 64;
+const TAKERS_PER_LOOK_FIRST = 8;
 const LOOK_AGAIN_MS = 100;
+/** Over all lines: the rest wait their turn, one look each, so that no environment has the database to itself. */
+const LOOKS_IN_FLIGHT_MAX = 6;
+export const WAITERS_MAX = 50_000;
+/** A line that nobody stands in is remembered for this long: idle workers come back every one to four seconds. */
+const LINE_KEPT_MS = 10_000;
 
 /**
  * Who waits for work, by environment and least age of what is taken, in order of arrival. One look at a time serves a whole line: the takers in front get what
  * it finds, and when it finds less than was asked for, everybody who came before it began has been looked for. A waiter is in
  * line before the look begins, so an enqueue is never missed (design §5).
  */
-export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LOOK_MAX }: HandOutsOptions) {
+export function createHandOuts({ look, putBack, isWatched = () => false, ...options }: HandOutsOptions) {
+  const { takersPerLookMax = TAKERS_PER_LOOK_MAX, waitersMax = WAITERS_MAX, now = () => performance.now() } = options;
   const lines = new Map<string, Line[]>();
+  let waiting = 0;
   let closed = false;
+  let looksInFlight = 0;
+  const turns: (() => void)[] = [];
 
   const lineOf = ({ environmentId, minQueuedAgeMs }: TakeRequest): Line => {
     const here = lines.get(environmentId) ?? [];
     let line = here.find((other) => other.minQueuedAgeMs === minQueuedAgeMs);
     if (line === undefined) {
-      const fate = { woken: false, looking: false, again: undefined };
-      line = { environmentId, minQueuedAgeMs, waiters: new Set(), fresh: new Set(), ...fate };
+      const fate = { woken: false, looking: false, isEmpty: false, leftAt: 0, again: undefined };
+      const takersNext = Math.min(TAKERS_PER_LOOK_FIRST, takersPerLookMax);
+      line = { environmentId, minQueuedAgeMs, waiters: new Set(), fresh: new Set(), takersNext, ...fate };
       lines.set(environmentId, [...here, line]);
     }
     return line;
@@ -71,8 +96,12 @@ export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LO
     if (line.looking) return;
     line.looking = true;
     while (line.waiters.size > 0 && (line.woken || line.fresh.size > 0)) {
+      if (looksInFlight >= LOOKS_IN_FLIGHT_MAX) await new Promise<void>((resolve) => turns.push(resolve));
+      looksInFlight++;
       line.woken = false;
       await lookOnce(line);
+      looksInFlight--;
+      turns.shift()?.();
     }
     line.looking = false;
     forgetIfEmpty(line);
@@ -81,6 +110,11 @@ export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LO
   function forgetIfEmpty(line: Line): void {
     if (line.looking || line.waiters.size > 0) return;
     clearTimeout(line.again);
+    if (line.isEmpty && isWatched()) line.leftAt = now();
+    else forget(line);
+  }
+
+  function forget(line: Line): void {
     const others = lines.get(line.environmentId)?.filter((other) => other !== line) ?? [];
     if (others.length === 0) lines.delete(line.environmentId);
     else lines.set(line.environmentId, others);
@@ -88,11 +122,13 @@ export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LO
 
   function wakeLine(line: Line): void {
     line.woken = true;
-    void serve(line);
+    line.isEmpty = false;
+    if (line.waiters.size > 0) void serve(line);
+    else forgetIfEmpty(line);
   }
 
   async function lookOnce(line: Line): Promise<void> {
-    const takers = [...line.waiters.values().take(takersPerLookMax)];
+    const takers = [...line.waiters.values().take(line.takersNext)];
     const before = [...line.fresh];
     for (const waiter of takers) waiter.inLook = true;
     let found: Found;
@@ -130,13 +166,16 @@ export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LO
       // Many may stand there: a poll that has waited for its time goes, one that may not wait is looked for to the end.
       for (const waiter of line.waiters.values().filter(isOver)) waiter.settle(null);
     } else if (found.handOuts.some((handOut) => handOut === null)) {
+      line.isEmpty = !line.woken;
+      line.takersNext = Math.min(TAKERS_PER_LOOK_FIRST, takersPerLookMax);
       for (const waiter of before) {
         waiter.looked = true;
         line.fresh.delete(waiter);
       }
       for (const waiter of [...before, ...takers]) if (!waiter.patient) waiter.settle(null);
-    } else if (line.waiters.size > 0) {
-      line.woken = true;
+    } else {
+      line.takersNext = Math.min(line.takersNext * 2, takersPerLookMax);
+      if (line.waiters.size > 0) line.woken = true;
     }
   }
 
@@ -144,12 +183,17 @@ export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LO
     /** Waits for an item, at most `blockMs`. Null: a look that began after the call found nothing, or the time is up. */
     take(request: TakeRequest): Promise<HandOut | null> {
       if (closed && request.blockMs !== undefined) return Promise.resolve(null);
+      if (waiting >= waitersMax) {
+        return Promise.reject(new QueueError('unavailable', `${waitersMax} polls wait here already, try again`));
+      }
       return new Promise((resolve, reject) => {
         const line = lineOf(request);
+        const isKnownEmpty = request.blockMs !== undefined && line.isEmpty && !line.woken && isWatched();
+        waiting++;
         const leave = () => {
           clearTimeout(timer);
           request.signal?.removeEventListener('abort', abort);
-          line.waiters.delete(waiter);
+          if (line.waiters.delete(waiter)) waiting--;
           line.fresh.delete(waiter);
           forgetIfEmpty(line);
         };
@@ -164,7 +208,7 @@ export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LO
             reject(error);
           },
           patient: request.blockMs !== undefined,
-          looked: false,
+          looked: isKnownEmpty,
           inLook: false,
           gone: false,
         };
@@ -175,11 +219,26 @@ export function createHandOuts({ look, putBack, takersPerLookMax = TAKERS_PER_LO
         const timer =
           request.blockMs === undefined ? undefined : setTimeout(() => losePatience(waiter), request.blockMs);
         line.waiters.add(waiter);
-        line.fresh.add(waiter);
+        if (!isKnownEmpty) line.fresh.add(waiter);
         if (request.signal?.aborted) abort();
         else request.signal?.addEventListener('abort', abort, { once: true });
         void serve(line);
       });
+    },
+
+    /** Every line that is known, for somebody to look over; those that nobody has stood in for long are forgotten. */
+    lines(): Pick<Line, 'environmentId' | 'minQueuedAgeMs'>[] {
+      const known = [...lines.values()].flat();
+      for (const line of known) {
+        if (line.waiters.size === 0 && !line.looking && now() - line.leftAt > LINE_KEPT_MS) forget(line);
+      }
+      return [...lines.values()].flat();
+    },
+
+    /** There is something for this line: look. */
+    wakeLine({ environmentId, minQueuedAgeMs }: Pick<Line, 'environmentId' | 'minQueuedAgeMs'>): void {
+      const line = lines.get(environmentId)?.find((other) => other.minQueuedAgeMs === minQueuedAgeMs);
+      if (line !== undefined) wakeLine(line);
     },
 
     /** There may be work: look again for those who wait. Without an environment: everywhere. */

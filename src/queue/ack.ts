@@ -3,7 +3,7 @@ import type { Database } from '../db/connect.ts';
 import { given } from '../db/sql.ts';
 import type { QueueError } from './errors.ts';
 import { type ItemRow, itemAnswer, itemSource, toWorkItem, type WorkItem, type WorkRef } from './items.ts';
-import { type HELD, type Locking, lockClause, type Missing, missing, missingColumns } from './sets.ts';
+import { type HELD, type Locking, isOnWire, lockClause, type Missing, missing, missingColumns } from './sets.ts';
 import type { QueueSettings } from './settings.ts';
 
 /**
@@ -27,9 +27,9 @@ export async function ack(
       })}
     ), current as materialized (
       select ${itemSource('w')}, coalesce(e.startup_lease_seconds, ${startupLeaseSeconds}::integer) as lease_seconds
-      from ${workItems} w join wanted on wanted.id = w.id and wanted.environment_id = w.environment_id
+      from ${workItems} w join wanted on wanted.id = w.id
         join ${environments} e on e.id = w.environment_id
-      where w.lane = 'wire'
+      where ${isOnWire}
       order by w.seq ${lockClause(locking)}
     ), changed as (
       update ${workItems} w

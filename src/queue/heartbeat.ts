@@ -3,7 +3,7 @@ import type { Database } from '../db/connect.ts';
 import { given, rfc3339 } from '../db/sql.ts';
 import { QueueError } from './errors.ts';
 import type { WorkRef, WorkState } from './items.ts';
-import { type HELD, type Locking, lockClause, type Missing, missing, missingColumns } from './sets.ts';
+import { type HELD, type Locking, isOnWire, lockClause, type Missing, missing, missingColumns } from './sets.ts';
 import type { QueueSettings } from './settings.ts';
 
 /** Claims a `starting` item that has no heartbeat yet (contract §5). */
@@ -66,9 +66,9 @@ export async function heartbeat(
           when w.state = 'stopped' and (w.started_at is not null or w.lapsed_state = 'active') then 'over'
           else 'refused'
         end as decision
-      from ${workItems} w join wanted on wanted.id = w.id and wanted.environment_id = w.environment_id
+      from ${workItems} w join wanted on wanted.id = w.id
         join ${environments} e on e.id = w.environment_id
-      where w.lane = 'wire'
+      where ${isOnWire}
       order by w.seq ${lockClause(locking)}
     ), extended as (
       update ${workItems} w

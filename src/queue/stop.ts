@@ -4,7 +4,7 @@ import { given } from '../db/sql.ts';
 import { QueueError } from './errors.ts';
 import { successors } from './follow-up.ts';
 import type { WorkRef, WorkState } from './items.ts';
-import { type HELD, type Locking, lockClause, type Missing, missing, missingColumns } from './sets.ts';
+import { type HELD, type Locking, isOnWire, lockClause, type Missing, missing, missingColumns } from './sets.ts';
 
 export type StopRequest = WorkRef & {
   /** True ends an item at once; false lets an active one wind down under its lease. */
@@ -45,8 +45,8 @@ export async function stop(
           when w.state in ('active', 'stopping') and wanted.force then 'stopped'
           when w.state = 'active' then 'stopping'
         end as next_state
-      from ${workItems} w join wanted on wanted.id = w.id and wanted.environment_id = w.environment_id
-      where w.lane = 'wire'
+      from ${workItems} w join wanted on wanted.id = w.id
+      where ${isOnWire}
       order by w.seq ${lockClause(locking)}
     ), changed as (
       update ${workItems} w

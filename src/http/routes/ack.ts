@@ -1,4 +1,3 @@
-import { only } from '../../queue/errors.ts';
 import { Component, WorkParams } from '../../wire/primitives.ts';
 import { toWork, Work } from '../../wire/work.ts';
 import type { App, AppOptions } from '../app.ts';
@@ -24,7 +23,7 @@ export function ackRoute(app: App, { queue }: AppOptions): void {
       response: responses({ 200: Component(Work) }, 401, 403, 404, 413),
     },
     async handler({ params }) {
-      return toWork(only(await queue.ack([{ environmentId: params.environment_id, id: params.work_id }])));
+      return toWork(await queue.ackOne({ environmentId: params.environment_id, id: params.work_id }));
     },
   });
 }

@@ -1,4 +1,3 @@
-import { only } from '../../queue/errors.ts';
 import { WorkParams } from '../../wire/primitives.ts';
 import { HeartbeatQuery, WorkHeartbeat } from '../../wire/work.ts';
 import type { App, AppOptions } from '../app.ts';
@@ -21,17 +20,13 @@ export function heartbeatRoute(app: App, { queue }: AppOptions): void {
       response: responses({ 200: WorkHeartbeat }, 400, 401, 403, 404, 412, 413),
     },
     async handler({ params, query, headers }) {
-      const beat = only(
-        await queue.heartbeat([
-          {
-            environmentId: params.environment_id,
-            id: params.work_id,
-            expectedLastHeartbeat: query.expected_last_heartbeat,
-            desiredTtlSeconds: query.desired_ttl_seconds,
-            isRetry: isMarkedRetry(headers['x-stainless-retry-count']),
-          },
-        ]),
-      );
+      const beat = await queue.heartbeatOne({
+        environmentId: params.environment_id,
+        id: params.work_id,
+        expectedLastHeartbeat: query.expected_last_heartbeat,
+        desiredTtlSeconds: query.desired_ttl_seconds,
+        isRetry: isMarkedRetry(headers['x-stainless-retry-count']),
+      });
       return {
         type: 'work_heartbeat' as const,
         last_heartbeat: beat.lastHeartbeat,

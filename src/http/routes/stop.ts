@@ -24,16 +24,16 @@ export function stopRoute(app: App, { database, queue }: AppOptions): void {
     },
     async handler(request, reply) {
       const { params, body, caller } = request;
-      const { body: stopped } = await change(database, request, async (bound) => {
-        const wanted = {
-          environmentId: params.environment_id,
-          id: params.work_id,
-          force: body?.force ?? false,
-          reason: caller?.kind === 'api' ? ('operator' as const) : ('worker' as const),
-        };
-        return { status: 204, body: only(await stop(bound, [wanted])) };
-      });
-      if (typeof stopped === 'object' && stopped.isFollowed) queue.wake(params.environment_id);
+      const ref = { environmentId: params.environment_id, id: params.work_id, force: body?.force ?? false };
+      if (caller?.kind === 'api') {
+        const { body: stopped } = await change(database, request, async (bound) => ({
+          status: 204,
+          body: only(await stop(bound, [{ ...ref, reason: 'operator' }])),
+        }));
+        if (typeof stopped === 'object' && stopped.isFollowed) queue.wake(params.environment_id);
+      } else {
+        await queue.stopOne({ ...ref, reason: 'worker' });
+      }
       return reply.code(204).send(null);
     },
   });
