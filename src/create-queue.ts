@@ -3,7 +3,6 @@ import { sql } from 'kysely';
 import { type CallerTransaction, type Database, within } from './db/connect.ts';
 import { createBatches } from './dispatch/batches.ts';
 import { createHandOuts, type TakeRequest } from './dispatch/hand-outs.ts';
-import { startInterval } from './dispatch/interval.ts';
 import { createListeners } from './dispatch/listeners.ts';
 import { createNotifier } from './dispatch/notifier.ts';
 import { createRefusals } from './dispatch/refusals.ts';
@@ -17,7 +16,6 @@ import { mintId } from './queue/ids.ts';
 import { checkRef, type Offered, type TraceContext, topicOf, type WorkRef } from './queue/items.ts';
 import { checkInteger, checkText, isStorable, LIMITS } from './queue/limits.ts';
 import { patchMetadata } from './queue/metadata.ts';
-import { lookOver } from './queue/look-over.ts';
 import { type HandOut, poll } from './queue/poll.ts';
 import { putBack } from './queue/put-back.ts';
 import { list, retrieve } from './queue/read.ts';
@@ -54,9 +52,6 @@ export type PollRequest = {
   /** Aborts when whoever asked has gone: what was taken for it is put back. */
   readonly signal?: AbortSignal | undefined;
 };
-
-/** What no wake-up told of is found within this time. */
-const LOOK_OVER_MS = 900;
 
 /** A heartbeat as callers ask for it; `desiredTtlSeconds` at least 1, clamped, absent: as the environment says. */
 export type BeatRequest = Omit<HeartbeatRequest, 'desiredTtlSeconds'> & {
@@ -111,15 +106,6 @@ export function createQueue({
     stop: createBatches({ run: (set: readonly StopRequest[], locking) => stop(database, set, locking), keyOf: idOf }),
   };
 
-  /** What would be found is looked for: what has become due, what lapsed, and what no notification told of. */
-  const lookOverLines = async () => {
-    const lines = handOuts.lines();
-    if (lines.length === 0) return;
-    for (const index of await lookOver(database, lines)) {
-      const line = lines[index];
-      if (line !== undefined) handOuts.wakeLine(line);
-    }
-  };
   const sightings = createSightings({ record: (seen) => recordSightings(database, seen) });
   const refusals = createRefusals({ record: (refused) => recordRefusals(database, refused) });
   const notifier = createNotifier({
@@ -147,7 +133,7 @@ export function createQueue({
     listen: listeners.listen,
   });
 
-  const upkeep = createUpkeep({ database, settings, wake });
+  const upkeep = createUpkeep({ database, settings, wake, lines: handOuts.lines, wakeLine: handOuts.wakeLine });
 
   /** The active span's context, where the request has none. */
   const traced = (request: EnqueueRequest): EnqueueRequest => {
@@ -340,8 +326,7 @@ export function createQueue({
       });
       listening = listener.isListening;
       isWatching = true;
-      const watching = startInterval(lookOverLines, LOOK_OVER_MS, (error) => onFault(error, 'a look over all failed'));
-      background.push(listener, watching, upkeep.start(onFault));
+      background.push(listener, upkeep.start(onFault));
     },
 
     /** Answers waiting polls with null and ends the background; verbs go on working until the database is closed. */

@@ -1,6 +1,7 @@
 import { pruneControl } from './control/prune.ts';
 import type { Database } from './db/connect.ts';
 import { startInterval } from './dispatch/interval.ts';
+import { lookOver, type WaitingLine } from './look-over.ts';
 import { comeDue } from './process/come-due.ts';
 import { reap } from './process/reap.ts';
 import { prune } from './queue/prune.ts';
@@ -14,13 +15,20 @@ export type UpkeepOptions = {
   readonly settings: QueueSettings;
   /** There may be work for this topic, here and elsewhere. */
   readonly wake: (topic: string) => void;
+  /** Those who wait, or did a moment ago. */
+  readonly lines: () => readonly WaitingLine[];
+  /** There is something for this line. */
+  readonly wakeLine: (line: WaitingLine) => void;
 };
+
+/** What no wake-up told of is found within this time. */
+const LOOK_INTERVAL_MS_MAX = 900;
 
 /** Retention is counted in days, and pruning looks at every environment. */
 const PRUNE_INTERVAL_MS_MIN = 10_000;
 
 /** What has to be done also where nobody polls and nobody claims. Any number of replicas may do it. */
-export function createUpkeep({ database, settings, wake }: UpkeepOptions) {
+export function createUpkeep({ database, settings, wake, lines, wakeLine }: UpkeepOptions) {
   /** Each is bounded: again until there is no more. */
   const untilDone = async (step: () => Promise<{ readonly more: boolean; readonly topics?: readonly string[] }>) => {
     for (let more = true; more; ) {
@@ -30,11 +38,26 @@ export function createUpkeep({ database, settings, wake }: UpkeepOptions) {
     }
   };
 
-  const sweepAll = async () => {
-    await untilDone(() => rearmSessions(database)); // before the sweep: it goes by why the last item stopped
-    await untilDone(() => sweep(database, settings));
-    await untilDone(() => reap(database, settings));
-    await untilDone(() => comeDue(database));
+  const rearm = () => untilDone(() => rearmSessions(database));
+  const sweepAll = () => untilDone(() => sweep(database, settings));
+  const reapAll = () => untilDone(() => reap(database, settings));
+  const placeDue = () => untilDone(() => comeDue(database));
+
+  let sweptAt = Number.NEGATIVE_INFINITY;
+  /** One statement tells what there is to do, also where there is nothing. */
+  const look = async () => {
+    const waiting = lines();
+    const { found, isToSweep, isToReap, isDue, isUnserved } = await lookOver(database, waiting);
+    for (const index of found) {
+      const line = waiting[index];
+      if (line !== undefined) wakeLine(line);
+    }
+    if (performance.now() - sweptAt < settings.sweepIntervalMs - LOOK_INTERVAL_MS_MAX / 2) return;
+    sweptAt = performance.now();
+    if (isUnserved) await rearm(); // before the sweep: it goes by why the last item stopped
+    if (isToSweep) await sweepAll();
+    if (isToReap) await reapAll();
+    if (isDue) await placeDue();
   };
 
   const pruneAll = async () => {
@@ -46,15 +69,16 @@ export function createUpkeep({ database, settings, wake }: UpkeepOptions) {
   return {
     /** One pass of everything. */
     async run(): Promise<void> {
-      await sweepAll();
-      await pruneAll();
+      for (const part of [rearm, sweepAll, reapAll, placeDue, pruneAll]) await part();
     },
 
     /** Runs it by the clock until it is closed. */
     start(onFault: (error: unknown, what: string) => void): { close(): Promise<void> } {
       const pruneIntervalMs = Math.max(settings.sweepIntervalMs, PRUNE_INTERVAL_MS_MIN);
       const parts = [
-        startInterval(sweepAll, settings.sweepIntervalMs, (error) => onFault(error, 'a sweep failed')),
+        startInterval(look, Math.min(settings.sweepIntervalMs, LOOK_INTERVAL_MS_MAX), (error) =>
+          onFault(error, 'a look over all failed'),
+        ),
         startInterval(pruneAll, pruneIntervalMs, (error) => onFault(error, 'pruning failed')),
       ];
       return {

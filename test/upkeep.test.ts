@@ -168,7 +168,7 @@ for (const engine of ENGINES) {
     });
 
     t.test('close ends waiting polls, lets a running sweep end, and writes the last sightings', async (t) => {
-      const sweeps = watch(database, STATEMENTS.sweep);
+      const sweeps = watch(database, STATEMENTS.lookOver);
       const queue = createQueue({ database: sweeps.database, settings: { sweepIntervalMs: 10 } });
       const environmentId = await environmentOf('close');
       queue.start();

@@ -28,7 +28,7 @@ const REREAD_MS = 600_000;
 /** More than this at once, and everything is read anew. */
 export const CHANGES_MAX = 5_000;
 /** Changes are asked for in the background when the last answer is older than this, and waited for when it is older than that. */
-const REFRESH_MS = 400;
+const REFRESH_MS = 700;
 const TRUSTED_MS = 900;
 
 /**

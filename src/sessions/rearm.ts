@@ -1,5 +1,6 @@
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import { type Database, within } from '../db/connect.ts';
+import type { TableNames } from '../db/sql.ts';
 import { QueueError } from '../queue/errors.ts';
 import type { WorkState } from '../queue/items.ts';
 import { arm } from './arm.ts';
@@ -16,6 +17,19 @@ export const ARMS_MAX = 10;
 export const QUIET_SECONDS = 300;
 const SESSIONS_PER_PASS_MAX = 100;
 
+/** Calls are open, and no item brings a worker. */
+const unserved = ({ sessions, workItems }: TableNames) => sql`${sessions} s
+  where s.needs_worker and not s.is_held
+    and not exists (select from ${workItems} w where w.environment_id = s.environment_id and w.session_id = s.id
+      and w.kind = 'tool_exec' and w.state in ('queued', 'starting', 'active'))`;
+
+const quiet = ({ sessions }: TableNames) => sql`${sessions} s
+  where s.status = 'running' and s.last_event_at < statement_timestamp() - ${sql.lit(QUIET_SECONDS)} * interval '1 second'`;
+
+/** Whether there is something to do for a session. */
+export const hasUnserved = (names: TableNames): RawBuilder<boolean> =>
+  sql`(exists (select from ${unserved(names)}) or exists (select from ${quiet(names)}))`;
+
 export type Rearmed = { readonly topics: readonly string[]; readonly more: boolean };
 
 /**
@@ -24,17 +38,10 @@ export type Rearmed = { readonly topics: readonly string[]; readonly more: boole
  * quiet is idle. Any number of replicas may look: who has locked the session decides, and the others pass it over.
  */
 export async function rearmSessions(database: Database): Promise<Rearmed> {
-  const { sessions, workItems } = database.names;
   const found = await database.rows(sql<{ id: string; isQuiet: boolean }>`
-    (select s.id, false as "isQuiet" from ${sessions} s
-      where s.needs_worker and not s.is_held
-        and not exists (select from ${workItems} w where w.environment_id = s.environment_id and w.session_id = s.id
-          and w.kind = 'tool_exec' and w.state in ('queued', 'starting', 'active'))
-      limit ${sql.lit(SESSIONS_PER_PASS_MAX)})
+    (select s.id, false as "isQuiet" from ${unserved(database.names)} limit ${sql.lit(SESSIONS_PER_PASS_MAX)})
     union all
-    (select s.id, true from ${sessions} s
-      where s.status = 'running' and s.last_event_at < statement_timestamp() - ${sql.lit(QUIET_SECONDS)} * interval '1 second'
-      order by s.last_event_at limit ${sql.lit(SESSIONS_PER_PASS_MAX)})`);
+    (select s.id, true from ${quiet(database.names)} order by s.last_event_at limit ${sql.lit(SESSIONS_PER_PASS_MAX)})`);
   const topics: string[] = [];
   let changed = 0;
   for (const { id, isQuiet } of found) {

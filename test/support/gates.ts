@@ -6,6 +6,7 @@ import type { Server } from './harness.ts';
 export const STATEMENTS = {
   look: /taker as materialized/,
   sweep: /with turn as[\s\S]*abandoned as/,
+  lookOver: /as "isToSweep"/,
   sightings: /insert into "\w+"\."worker_sightings"/,
   findKey: /"remainingMs"/,
   changedKeys: /statement_timestamp\(\)/,

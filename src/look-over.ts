@@ -1,0 +1,46 @@
+import { type RawBuilder, sql } from 'kysely';
+import type { Database } from './db/connect.ts';
+import { given } from './db/sql.ts';
+import { hasComeDue } from './process/come-due.ts';
+import { hasLapsed } from './process/reap.ts';
+import { hasToSweep } from './queue/sweep.ts';
+import { hasUnserved } from './sessions/rearm.ts';
+
+/** Who waits in an environment for what was enqueued that long ago. */
+export type WaitingLine = { readonly environmentId: string; readonly minQueuedAgeMs: number };
+
+export type Overview = {
+  /** The places of those lines that a look would find something for. */
+  readonly found: readonly number[];
+  readonly isToSweep: boolean;
+  readonly isToReap: boolean;
+  readonly isDue: boolean;
+  readonly isUnserved: boolean;
+};
+
+/**
+ * One look over all (design §5): which of the lines are not empty, be it that something has become due, or lapsed, or that no notification told of it;
+ * and what the background has to do. It takes nothing.
+ */
+export async function lookOver(database: Database, lines: readonly WaitingLine[]): Promise<Overview> {
+  const { environments, workItems } = database.names;
+  const isFree = sql`(w.lease_expires_at is null or w.lease_expires_at <= clock_timestamp())`;
+  const isOldEnough = sql`(t.age_ms = 0 or w.created_at <= statement_timestamp() - t.age_ms * interval '1 millisecond')`;
+  const item = (where: RawBuilder<unknown>) => sql`exists (
+    select from ${workItems} w where w.environment_id = t.environment_id and w.lane = 'wire' and ${where} and ${isOldEnough})`;
+  const [row] = await database.rows(sql<Omit<Overview, 'found'> & { found: string | null }>`
+    select (
+      select json_agg(t.slot - 1)::text
+      from ${given(lines, {
+        environment_id: ['text', (line) => line.environmentId],
+        age_ms: ['integer', (line) => line.minQueuedAgeMs],
+      })} join ${environments} e on e.id = t.environment_id
+      where e.paused_at is null and (
+        ${item(sql`w.state = 'queued' and w.not_before is null and ${isFree}`)}
+        or ${item(sql`w.state = 'queued' and w.not_before <= statement_timestamp() and ${isFree}`)}
+        or ${item(sql`w.state in ('starting', 'active') and w.lease_expires_at <= clock_timestamp()`)})
+    ) as found, ${hasToSweep(database.names)} as "isToSweep", ${hasLapsed(database.names)} as "isToReap",
+      ${hasComeDue(database.names)} as "isDue", ${hasUnserved(database.names)} as "isUnserved"`);
+  if (row === undefined) throw new Error('a look over all has no answer');
+  return { ...row, found: row.found === null ? [] : JSON.parse(row.found) };
+}
