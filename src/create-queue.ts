@@ -273,34 +273,34 @@ export function createQueue({
     /** The wire lane, newest first. Refuses: environment_not_found, invalid_request. */
     async list(environmentId: string, page: { limit: number; page?: string | undefined }) {
       checkText('environmentId', environmentId, LIMITS.idCharacters);
-      return list(database, environmentId, page);
+      return list(database.aside, environmentId, page);
     },
 
     /** Of the wire lane. Refuses: environment_not_found. */
     async stats(environmentId: string) {
       checkText('environmentId', environmentId, LIMITS.idCharacters);
       await sightings.flush();
-      return stats(database, environmentId);
+      return stats(database.aside, environmentId);
     },
 
     /** The same figures of every self_hosted environment, and what is set aside there, in one statement. */
     async allStats() {
       await sightings.flush();
-      return allStats(database);
+      return allStats(database.aside);
     },
 
     /** Who polls, and who holds what of the wire lane. Refuses: environment_not_found. */
     async workers(environmentId: string) {
       checkText('environmentId', environmentId, LIMITS.idCharacters);
       await sightings.flush();
-      return workers(database, environmentId);
+      return workers(database.aside, environmentId);
     },
 
     /** Why work that workers poll does not move. Refuses: environment_not_found. */
     async diagnose(environmentId: string) {
       checkText('environmentId', environmentId, LIMITS.idCharacters);
       await Promise.all([sightings.flush(), refusals.flush()]);
-      return diagnose(database, environmentId);
+      return diagnose(database.aside, environmentId);
     },
 
     /** Counts what a worker was refused, for the diagnosis. Costs the caller nothing; any text will do for an environment. */

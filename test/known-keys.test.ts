@@ -33,14 +33,14 @@ function place() {
 }
 
 t.test(
-  'a known key is asked about at most once in 400 ms, in the background, and not while nobody uses it',
+  'a known key is asked about at most once in 700 ms, in the background, and not while nobody uses it',
   async (t) => {
     const { keys, asked, put, pass, use } = place();
     t.equal(await use('a'), undefined, 'unknown');
     put('a');
     for (let n = 0; n < 100; n++) t.equal(await use('a'), 'key of a');
     t.equal(asked.length, 1);
-    pass(401);
+    pass(701);
     t.equal(await keys.get('a'), 'key of a', 'does not wait for the question that it begins');
     t.equal(asked.length, 2);
     t.equal(await keys.get('a'), 'key of a');
@@ -68,7 +68,7 @@ t.test('what was read more than 900 ms ago is trusted only after an answer', asy
   await turn();
   t.match(waiting, [{ value: 'key of a' }, { value: 'key of a' }]);
 
-  pass(500);
+  pass(750);
   t.equal(await keys.get('a'), 'key of a');
   pass(1_000);
   const late = watchPromise(keys.get('a'));
@@ -85,12 +85,12 @@ t.test('without an answer a known key is neither trusted nor unknown: it fails',
   const { keys, asked, put, pass, use } = place();
   await use('a');
   put('a');
-  pass(401);
+  pass(701);
   const gone = new Error('the database is gone');
   t.equal(await keys.get('a'), 'key of a');
   asked[1]?.fail(gone);
   await turn();
-  pass(400);
+  pass(150);
   t.equal(await keys.get('a'), 'key of a', 'a failure in the background is not felt yet');
   asked[2]?.fail(gone);
   await turn();

@@ -45,6 +45,8 @@ export type Database = {
   rows<Row>(statement: Statement<Row>, transaction?: CallerTransaction): Promise<Row[]>;
   /** Runs several, all or nothing, at READ COMMITTED. For what no single statement can do; nothing is waited for in between. */
   transaction<Result>(run: (transaction: CallerTransaction) => Promise<Result>): Promise<Result>;
+  /** The same database through a few connections of its own: what reads much cannot hold up what workers wait for. */
+  readonly aside: Database;
   /** The channel that wakes waiting polls: NOTIFY is per database, so the schema is part of the name. */
   readonly channel: string;
   readonly listen: Listen;
@@ -60,6 +62,8 @@ export type DatabaseOptions = {
   dataDir?: string;
   schema?: string;
   poolConnectionsMax?: number;
+  /** Of the pool that lists, figures and the control plane have to themselves. */
+  asideConnectionsMax?: number;
   statementTimeoutMs?: number;
   lockTimeoutMs?: number;
   /** Told of faults nobody waits for: an idle connection that broke, a LISTEN client that had to come back. */
@@ -81,41 +85,51 @@ export async function openDatabase(options: DatabaseOptions): Promise<Database> 
   const channel = `${schema}_work`;
   const onFault = options.onFault ?? (() => {});
   const engine = options.connectionString ? openPostgres(options, onFault) : await openPglite(options);
-  const kysely = engine.kysely.withSchema(schema);
-
-  return {
-    engine: engine.name,
-    schema,
-    names: tableNames(schema),
-    isTransaction: false,
-    kysely,
-    channel,
-    listen: (handlers) => engine.listen(channel, handlers),
+  const shared = { engine: engine.name, schema, names: tableNames(schema), isTransaction: false, channel } as const;
+  const listen: Listen = (handlers) => engine.listen(channel, handlers);
+  const through = (kysely: Kysely<Tables>) => ({
+    kysely: kysely.withSchema(schema),
     async rows<Row>(statement: Statement<Row>, transaction?: CallerTransaction): Promise<Row[]> {
       // Of ours, only a builder's statement leaves names to be qualified, and it brings the plugin that does it.
-      const compiled = statement.compile(engine.kysely);
-      if (transaction === undefined) return (await engine.kysely.executeQuery(compiled).catch(rethrow)).rows;
+      const compiled = statement.compile(kysely);
+      if (transaction === undefined) return (await kysely.executeQuery(compiled).catch(rethrow)).rows;
       if ('executeQuery' in transaction) {
         // The caller's plugins may rewrite names and results; these are ours.
         return (await transaction.withoutPlugins().executeQuery<Row>(compiled)).rows;
       }
       return (await transaction.query(compiled.sql, [...compiled.parameters])).rows as Row[];
     },
-    transaction: (run) => engine.kysely.transaction().execute(run).catch(rethrow),
+    transaction: <Result>(run: (transaction: CallerTransaction) => Promise<Result>) =>
+      kysely.transaction().execute(run).catch(rethrow),
+  });
+  const aside: Database = {
+    ...shared,
+    ...through(engine.aside),
+    listen,
     close: engine.close,
+    get aside() {
+      return aside;
+    },
   };
+  return { ...shared, ...through(engine.kysely), listen, aside, close: engine.close };
 }
 
 /**
  * The same database, its statements in a transaction of the caller's unless they name another: what a verb writes commits
  * with the rest of it. It is neither committed nor rolled back here.
  */
-export const within = (database: Database, transaction: CallerTransaction): Database => ({
-  ...database,
-  isTransaction: true,
-  rows: (statement, other = transaction) => database.rows(statement, other),
-  transaction: (run) => run(transaction),
-});
+export function within(database: Database, transaction: CallerTransaction): Database {
+  const bound: Database = {
+    ...database,
+    isTransaction: true,
+    rows: (statement, other = transaction) => database.rows(statement, other),
+    transaction: (run) => run(transaction),
+    get aside() {
+      return bound;
+    },
+  };
+  return bound;
+}
 
 function rethrow(error: unknown): never {
   throw isUnavailable(error) ? new DatabaseUnavailable(error) : error;
@@ -124,6 +138,7 @@ function rethrow(error: unknown): never {
 type Engine = {
   name: Database['engine'];
   kysely: Kysely<Tables>;
+  aside: Kysely<Tables>;
   listen(channel: string, handlers: Parameters<Listen>[0]): ReturnType<Listen>;
   close(): Promise<void>;
 };
@@ -141,30 +156,34 @@ function openPostgres(options: DatabaseOptions, onFault: (error: unknown, what: 
           idle_in_transaction_session_timeout: 30_000,
         }
       : { Client: PoolClient };
-  const pool = new pg.Pool({
-    ...session,
-    connectionString: options.connectionString,
-    max: options.poolConnectionsMax ?? 16,
-    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
-    query_timeout: statementTimeoutMs + SILENCE_MS,
-    application_name: 'leasehold',
-    keepAlive: true,
-    keepAliveInitialDelayMillis: 10_000,
-  });
-  // Without these listeners a killed backend ends the process (traps: Kysely and pg).
-  pool.on('error', (error) => {
-    // The pool hangs its client on it: the backend's secret, the host, every prepared statement. Not for a log.
-    if ('client' in error) delete error.client;
-    onFault(error, 'an idle database connection broke');
-  });
-  pool.on('connect', (client) => client.on('error', (error) => onFault(error, 'a database connection broke')));
-  const kysely = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
+  const open = (max: number): Kysely<Tables> => {
+    const pool = new pg.Pool({
+      ...session,
+      connectionString: options.connectionString,
+      max,
+      connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+      query_timeout: statementTimeoutMs + SILENCE_MS,
+      application_name: 'leasehold',
+      keepAlive: true,
+      keepAliveInitialDelayMillis: 10_000,
+    });
+    // Without these listeners a killed backend ends the process (traps: Kysely and pg).
+    pool.on('error', (error) => {
+      // The pool hangs its client on it: the backend's secret, the host, every prepared statement. Not for a log.
+      if ('client' in error) delete error.client;
+      onFault(error, 'an idle database connection broke');
+    });
+    pool.on('connect', (client) => client.on('error', (error) => onFault(error, 'a database connection broke')));
+    return new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
+  };
+  const [kysely, aside] = [open(options.poolConnectionsMax ?? 16), open(options.asideConnectionsMax ?? 4)];
   return {
     name: 'postgres',
     kysely,
+    aside,
     listen: (channel, handlers) =>
       listenOnPostgres(options.listenConnectionString ?? options.connectionString ?? '', channel, handlers, onFault),
-    close: () => kysely.destroy(),
+    close: async () => void (await Promise.all([kysely.destroy(), aside.destroy()])),
   };
 }
 
@@ -178,6 +197,7 @@ async function openPglite(options: DatabaseOptions): Promise<Engine> {
     return {
       name: 'pglite',
       kysely,
+      aside: kysely,
       listen: (channel, handlers) => listenOnPglite(pglite, channel, handlers),
       async close() {
         await kysely.destroy();

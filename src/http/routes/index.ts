@@ -41,6 +41,8 @@ import { upstreamRoutes } from './upstream.ts';
 import { workersRoute } from './workers.ts';
 
 export function registerRoutes(app: App, options: RouteOptions): void {
+  /** What workers do not wait for has connections of its own. */
+  const aside = { ...options, database: options.database.aside };
   pollRoute(app, options);
   statsRoute(app, options);
   listRoute(app, options);
@@ -49,28 +51,28 @@ export function registerRoutes(app: App, options: RouteOptions): void {
   heartbeatRoute(app, options);
   stopRoute(app, options);
   patchMetadataRoute(app, options);
-  createEnvironmentRoute(app, options);
-  retrieveEnvironmentRoute(app, options);
-  updateEnvironmentRoute(app, options);
-  listEnvironmentsRoute(app, options);
-  archiveEnvironmentRoute(app, options);
-  deleteEnvironmentRoute(app, options);
-  issueKeyRoutes(app, options);
-  listKeysRoutes(app, options);
-  revokeKeyRoutes(app, options);
-  rotateKeyRoutes(app, options);
+  createEnvironmentRoute(app, aside);
+  retrieveEnvironmentRoute(app, aside);
+  updateEnvironmentRoute(app, aside);
+  listEnvironmentsRoute(app, aside);
+  archiveEnvironmentRoute(app, aside);
+  deleteEnvironmentRoute(app, aside);
+  issueKeyRoutes(app, aside);
+  listKeysRoutes(app, aside);
+  revokeKeyRoutes(app, aside);
+  rotateKeyRoutes(app, aside);
   enqueueRoutes(app, options);
-  cancelSessionRoute(app, options);
-  requeueRoute(app, options);
-  inputRoute(app, options);
-  settingsRoutes(app, options);
-  pauseRoutes(app, options);
-  listAuditRoute(app, options);
-  listDetailsRoute(app, options);
-  historyRoute(app, options);
-  workersRoute(app, options);
-  diagnosisRoute(app, options);
-  introspectRoute(app, options);
+  cancelSessionRoute(app, aside);
+  requeueRoute(app, aside);
+  inputRoute(app, aside);
+  settingsRoutes(app, aside);
+  pauseRoutes(app, aside);
+  listAuditRoute(app, aside);
+  listDetailsRoute(app, aside);
+  historyRoute(app, aside);
+  workersRoute(app, aside);
+  diagnosisRoute(app, aside);
+  introspectRoute(app, aside);
   healthRoutes(app, options);
   if (options.sessionsUpstreamUrl === undefined) relayRoutes(app, options);
   else upstreamRoutes(app, options, options.sessionsUpstreamUrl);
@@ -79,7 +81,7 @@ export function registerRoutes(app: App, options: RouteOptions): void {
 /** The session relay. */
 function relayRoutes(app: App, options: RouteOptions): void {
   createSessionRoutes(app, options);
-  listSessionsRoute(app, options);
+  listSessionsRoute(app, { ...options, database: options.database.aside });
   retrieveSessionRoute(app, options);
   updateSessionRoute(app, options);
   archiveSessionRoute(app, options);
