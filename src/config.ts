@@ -21,6 +21,7 @@ export type Config = {
   readonly maxHandOuts: number | null;
   readonly maxHandOvers: number;
   readonly maxAttempts: number;
+  readonly requestsPerSecondMax: number;
   readonly logLevel: LogLevel;
   /** Undefined unless the standard variables name an endpoint: then metrics are exported there. */
   readonly otlp: { readonly protocol: OtlpProtocol; readonly exportIntervalMs: number } | undefined;
@@ -159,6 +160,7 @@ export function readConfig(environment: Environment): Config {
     maxHandOuts: integer('MAX_HAND_OUTS', DEFAULT_SETTINGS.maxHandOuts, 1, LIMITS.handOuts),
     maxHandOvers: integer('MAX_HAND_OVERS', DEFAULT_SETTINGS.maxHandOvers, 0, LIMITS.handOuts),
     maxAttempts: integer('MAX_ATTEMPTS', DEFAULT_SETTINGS.maxAttempts, 1, LIMITS.attempts),
+    requestsPerSecondMax: integer('RATE_LIMIT_PER_SECOND', 2_000, 0, 1_000_000),
     logLevel: oneOf('LOG_LEVEL', LOG_LEVELS, 'info'),
     otlp,
   };

@@ -49,6 +49,7 @@ async function serve(config: Config, log: Logger): Promise<void> {
       publicUrl: () => config.publicUrl ?? address,
       sessionsUpstreamUrl: config.sessionsUpstreamUrl,
       logger: log,
+      requestsPerSecondMax: config.requestsPerSecondMax,
     });
     closers.push(() => app.close());
     address = await app.listen({
@@ -76,12 +77,12 @@ async function serve(config: Config, log: Logger): Promise<void> {
 
     log.info({ signal: await signal }, 'shutting down');
     process.once('SIGINT', () => process.exit(130)); // a second Ctrl-C does not wait
-    app.drain();
     queue.stopWaiting();
     const graceMs = config.shutdownGraceSeconds * 1_000;
     const grace = setTimeout(() => app.server.closeAllConnections(), graceMs);
     const deadline = setTimeout(leave, graceMs + CLOSING_MS_MAX, log);
     closers.unshift(() => clearTimeout(deadline));
+    await app.drain(graceMs);
     await app.close();
     clearTimeout(grace);
   } finally {

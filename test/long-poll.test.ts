@@ -71,7 +71,7 @@ for (const engine of ENGINES) {
     t.test(`when the server stops, waiting polls are answered null and others are still looked for`, async (t) => {
       const { queue, wait, poll, enqueue, app } = await waitingServer(t, { plain });
       const { ended } = await wait();
-      app.drain();
+      void app.drain();
       queue.stopWaiting();
       const { answer, ms } = await ended;
       t.match(answer, { status: 200, text: 'null' });

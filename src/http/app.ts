@@ -1,5 +1,4 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Socket } from 'node:net';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController, type RawServerDefault } from 'fastify';
 import type { Callers } from '../control/credentials.ts';
@@ -20,7 +19,9 @@ import { Work } from '../wire/work.ts';
 import { registerAuth } from './auth.ts';
 import { BODY_BYTES_MAX, registerBodyParser } from './body.ts';
 import { answerBrokenHttp } from './broken-http.ts';
+import { registerDraining } from './draining.ts';
 import { sendError } from './errors.ts';
+import { REQUESTS_PER_SECOND_DEFAULT, registerRateLimit } from './rate-limit.ts';
 import { countRefusals } from './refusals.ts';
 import { registerRoutes } from './routes/index.ts';
 import { querystringParser, validatorCompiler } from './validation.ts';
@@ -36,6 +37,10 @@ export type AppOptions = {
   readonly logger?: FastifyBaseLogger;
   /** Of event streams; by default 10,000, looked after each second. */
   readonly streaming?: Pick<StreamsOptions, 'tickMs' | 'streamsMax'>;
+  /** Of one caller; 0: any number. Default 2000. */
+  readonly requestsPerSecondMax?: number;
+  /** Figures are answered again for this long; default 1000. */
+  readonly statsKeptMs?: number;
   /** Called with the instance before the routes are added: the OpenAPI generator listens there. */
   readonly beforeRoutes?: (app: App) => void;
 };
@@ -53,10 +58,6 @@ export type App = FastifyInstance<
 
 declare module 'fastify' {
   interface FastifyInstance {
-    /** From now on answers tell keep-alive connections to close; those that have asked for nothing yet are closed, streams end. */
-    drain(): void;
-    /** Aborted by `drain`: what would go on for ever ends then. */
-    readonly leaving: AbortSignal;
     /** How many event streams are open. */
     openStreams(): number;
   }
@@ -88,19 +89,7 @@ export function buildApp(options: AppOptions): App {
     isListening: queue.isListening,
     ...options.streaming,
   });
-  const leaving = new AbortController();
-  // Node does not count a connection as idle before its first request: it would hold the end up for the whole grace.
-  const unused = new Set<Socket>();
-  app.server.on('connection', (socket) => {
-    unused.add(socket);
-    socket.once('close', () => unused.delete(socket));
-  });
-  app.decorate('drain', () => {
-    leaving.abort();
-    streams.close();
-    for (const socket of unused) socket.destroy();
-  });
-  app.decorate('leaving', leaving.signal);
+  registerDraining(app, () => streams.close());
   app.decorate('openStreams', streams.size);
   app.setValidatorCompiler(validatorCompiler);
   app.addSchema(Work);
@@ -112,11 +101,7 @@ export function buildApp(options: AppOptions): App {
   app.addSchema(SessionEvent);
   app.addSchema(ErrorEnvelope);
   app.addHook('onRequest', async (request, reply) => {
-    unused.delete(request.raw.socket);
     reply.header('request-id', request.id).header('cache-control', 'no-store');
-  });
-  app.addHook('onSend', async (_request, reply) => {
-    if (leaving.signal.aborted) reply.header('connection', 'close');
   });
   app.addHook('onResponse', async (request, reply) => {
     const { method, routeOptions } = request;
@@ -132,6 +117,7 @@ export function buildApp(options: AppOptions): App {
 
   registerBodyParser(app);
   registerAuth(app, options.callers);
+  registerRateLimit(app, options.requestsPerSecondMax ?? REQUESTS_PER_SECOND_DEFAULT);
   countRefusals(app, queue);
   options.beforeRoutes?.(app);
   app.addHook('preClose', async () => streams.close()); // whoever closes without draining

@@ -3,7 +3,7 @@ import { DatabaseUnavailable } from '../db/failures.ts';
 import { QueueError, type QueueErrorCode } from '../queue/errors.ts';
 
 /** What is refused before the queue is asked. */
-export type HttpErrorCode = 'unauthenticated' | 'forbidden' | 'request_too_large' | 'internal';
+export type HttpErrorCode = 'unauthenticated' | 'forbidden' | 'request_too_large' | 'rate_limited' | 'internal';
 
 export class HttpError extends Error {
   override readonly name = 'HttpError';
@@ -37,6 +37,7 @@ const KINDS = {
   },
   precondition_failed: { status: 412, type: 'invalid_request_error' },
   request_too_large: { status: 413, type: 'request_too_large' },
+  rate_limited: { status: 429, type: 'rate_limit_error', headers: { 'retry-after': '1' } },
   internal: { status: 500, type: 'api_error' },
   unavailable: { status: 503, type: 'overloaded_error', headers: { 'retry-after': '1' } },
 } as const satisfies Record<QueueErrorCode | HttpErrorCode, Kind>;

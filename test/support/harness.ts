@@ -103,12 +103,14 @@ export async function testServer(t: Test, options: ServerOptions = {}): Promise<
     callers,
     publicUrl: () => url,
     sessionsUpstreamUrl: options.sessionsUpstreamUrl,
+    statsKeptMs: 0,
+    requestsPerSecondMax: 0,
     ...(options.logger === undefined ? {} : { logger: options.logger }),
     ...(options.streaming === undefined ? {} : { streaming: options.streaming }),
   });
   url = await app.listen({ host: '127.0.0.1', port: 0 });
   t.teardown(async () => {
-    app.drain();
+    void app.drain();
     queue.stopWaiting();
     app.server.closeAllConnections();
     await app.close();

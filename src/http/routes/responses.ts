@@ -15,7 +15,10 @@ export const responses = <S extends Success>(success: S, ...refusals: (typeof ER
     Object.entries(success).map(([status, schema]) => [status, { description: SUCCESSES[status], ...schema }]),
   ),
   ...Object.fromEntries(
-    [...refusals, 500, 503].map((status) => [status, { ...Component(ErrorEnvelope), description: REFUSALS[status] }]),
+    [...refusals, 429, 500, 503].map((status) => [
+      status,
+      { ...Component(ErrorEnvelope), description: REFUSALS[status] },
+    ]),
   ),
 });
 
@@ -29,6 +32,7 @@ const REFUSALS: Readonly<Record<number, string>> = {
   409: 'It is over or taken already; of a repeat: its Idempotency-Key is in use',
   412: 'The heartbeat token is not the current one; details.current_state tells what is',
   413: 'The body is larger than the route takes: 1 MiB, unless it says otherwise',
+  429: 'More requests than one caller may send; try again after retry-after seconds',
   500: 'A fault of the server',
   503: 'The database did not answer; try again after retry-after seconds',
 };

@@ -1,0 +1,39 @@
+import rateLimit from '@fastify/rate-limit';
+import type { FastifyRequest } from 'fastify';
+import type { App } from './app.ts';
+import { HttpError } from './errors.ts';
+
+/** Far above the official cadence, at most one poll a second and two heartbeats a minute, also where a fleet shares its key. */
+export const REQUESTS_PER_SECOND_DEFAULT = 2_000;
+/** How many callers are counted at a time, in this process. */
+const CALLERS_MAX = 20_000;
+
+/** Whose requests are counted together: a key's, by worker id where one is told, or a work item's. */
+function callerOf({ caller, headers }: FastifyRequest): string {
+  if (caller === undefined) return '';
+  if (caller.kind === 'session') return caller.workId;
+  return `${caller.keyId} ${headers['anthropic-worker-id'] ?? ''}`;
+}
+
+/**
+ * Refuses with 429 what a caller asks past its limit within a second; 0 counts nothing. Only who is known is counted, and a refusal asks for another
+ * try: it ends no worker.
+ */
+export function registerRateLimit(app: App, requestsPerSecondMax: number): void {
+  if (requestsPerSecondMax === 0) return;
+  app.register(rateLimit, { global: false, cache: CALLERS_MAX });
+  app.after(() => {
+    const count = app.createRateLimit({
+      max: requestsPerSecondMax,
+      timeWindow: 1_000,
+      keyGenerator: callerOf,
+    });
+    app.addHook('onRequest', async (request) => {
+      if (request.caller === undefined) return;
+      const outcome = await count(request);
+      if (!outcome.isAllowed && outcome.isExceeded) {
+        throw new HttpError('rate_limited', `more than ${requestsPerSecondMax} requests a second of one caller`);
+      }
+    });
+  });
+}
