@@ -1,6 +1,7 @@
 import { hostname } from 'node:os';
 import { sql } from 'kysely';
 import { type CallerTransaction, type Database, within } from './db/connect.ts';
+import { isDeadlock } from './db/failures.ts';
 import { createBatches } from './dispatch/batches.ts';
 import { createHandOuts, type TakeRequest } from './dispatch/hand-outs.ts';
 import { createListeners } from './dispatch/listeners.ts';
@@ -66,8 +67,6 @@ function toHeartbeat({ desiredTtlSeconds, ...request }: BeatRequest): HeartbeatR
   return { ...request, desiredTtlSeconds: Math.min(desiredTtlSeconds, LIMITS.leaseTtlSeconds) };
 }
 
-const idOf = ({ id }: WorkRef): string => id;
-
 /**
  * The queue as a library, without HTTP. The verbs work at once; `start` adds the background: LISTEN, so that another
  * replica's enqueue ends a wait, and the sweep. Close it before its database. Every verb may throw DatabaseUnavailable.
@@ -94,16 +93,17 @@ export function createQueue({
     isWatched: () => isWatching,
   });
   let isWatching = false;
+  const byId = { keyOf: ({ id }: WorkRef) => id, isDeadlock };
   const batched = {
     ack: createBatches({
       run: (set: readonly WorkRef[], locking) => ack(database, set, settings, locking),
-      keyOf: idOf,
+      ...byId,
     }),
     heartbeat: createBatches({
       run: (set: readonly HeartbeatRequest[], locking) => heartbeat(database, set, settings, locking),
-      keyOf: idOf,
+      ...byId,
     }),
-    stop: createBatches({ run: (set: readonly StopRequest[], locking) => stop(database, set, locking), keyOf: idOf }),
+    stop: createBatches({ run: (set: readonly StopRequest[], locking) => stop(database, set, locking), ...byId }),
   };
 
   const sightings = createSightings({ record: (seen) => recordSightings(database, seen) });

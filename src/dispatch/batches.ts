@@ -1,4 +1,3 @@
-import { isDeadlock } from '../db/failures.ts';
 import { QueueError } from '../queue/errors.ts';
 import { HELD, type Locking } from '../queue/sets.ts';
 
@@ -6,6 +5,8 @@ export type BatchOptions<Request, Outcome> = {
   /** One statement for a set in which each key stands once. HELD: somebody else has the row, and `skip` does not wait for it. */
   run(set: readonly Request[], locking: Locking): Promise<readonly (Outcome | QueueError | typeof HELD)[]>;
   keyOf(request: Request): string;
+  /** Whether a statement that failed so was undone, and may be run again. */
+  isDeadlock(error: unknown): boolean;
   sizeMax?: number;
   inFlightMax?: number;
   waitingMax?: number;
@@ -30,7 +31,7 @@ const DEADLOCK_RETRIES_MAX = 3;
  * Refuses: unavailable, past the bound of calls that wait.
  */
 export function createBatches<Request, Outcome>(options: BatchOptions<Request, Outcome>) {
-  const { run, keyOf, sizeMax = SIZE_MAX, inFlightMax = IN_FLIGHT_MAX, waitingMax = WAITING_MAX } = options;
+  const { run, keyOf, isDeadlock, sizeMax = SIZE_MAX, inFlightMax = IN_FLIGHT_MAX, waitingMax = WAITING_MAX } = options;
   type Waiting = Call<Request, Outcome>;
   let waiting: Waiting[] = [];
   let inFlight = 0;
