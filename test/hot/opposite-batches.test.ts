@@ -1,0 +1,58 @@
+import t from 'tap';
+import { createEnvironment } from '../../src/control/environments.ts';
+import { createQueue } from '../../src/create-queue.ts';
+import { openDatabase } from '../../src/db/connect.ts';
+import { databaseUrl, testDatabase } from '../support/harness.ts';
+
+const ROUNDS = 2_000;
+const ITEMS = 12;
+
+t.test(
+  'two replicas batch the same ids in opposite order for 2,000 rounds: no deadlock, and none is left out',
+  async (t) => {
+    const database = await testDatabase(t);
+    const other = await openDatabase({ connectionString: databaseUrl(), schema: database.schema });
+    const [here, there] = [createQueue({ database }), createQueue({ database: other })];
+    t.teardown(async () => {
+      await Promise.all([here.close(), there.close()]);
+      await other.close();
+    });
+    const { id: environmentId } = await createEnvironment(database, { name: 'crosswise', type: 'self_hosted' });
+    await here.enqueueAll(Array.from({ length: ITEMS }, (_, n) => ({ environmentId, sessionId: `${n}` })));
+    const handOuts = await Promise.all(Array.from({ length: ITEMS }, () => here.poll({ environmentId })));
+    const refs = handOuts.map((handOut) => ({ environmentId, id: handOut?.item.id ?? '' }));
+    await Promise.all(refs.map((ref) => here.ackOne(ref)));
+    let tokens = await Promise.all(
+      refs.map(async (ref) => {
+        const beat = await here.heartbeatOne({ ...ref, expectedLastHeartbeat: 'NO_HEARTBEAT', isRetry: false });
+        return beat.lastHeartbeat ?? '';
+      }),
+    );
+    const backwards = refs.map((_, n) => ITEMS - 1 - n);
+    let [extended, refused] = [0, 0];
+    for (let round = 0; round < ROUNDS; round++) {
+      const beat = (queue: typeof here) => async (n: number) => {
+        const expectedLastHeartbeat = tokens[n] ?? '';
+        const ref = refs[n] ?? { environmentId, id: '' };
+        return queue
+          .heartbeatOne({ ...ref, expectedLastHeartbeat, isRetry: false })
+          .catch((error: { code: string }) => {
+            if (error.code !== 'precondition_failed') throw error;
+            return null;
+          });
+      };
+      const [ours, theirs] = await Promise.all([
+        Promise.all(refs.map((_, n) => beat(here)(n))),
+        Promise.all(backwards.map((n) => beat(there)(n))),
+      ]);
+      tokens = tokens.map((token, n) => {
+        const won = [ours[n], theirs[ITEMS - 1 - n]].filter((one) => one !== null && one !== undefined);
+        extended += won.length;
+        refused += 2 - won.length;
+        return won[0]?.lastHeartbeat ?? token;
+      });
+    }
+    t.equal(extended, ROUNDS * ITEMS, 'of each pair one extends');
+    t.equal(refused, ROUNDS * ITEMS, 'and one is refused');
+  },
+);
