@@ -18,6 +18,8 @@ import { activeTraceContext } from './telemetry/trace-context.ts';
 
 /** A collector that does not answer is left alone after this. */
 const LAST_EXPORT_MS = 1_000;
+/** Past the grace, for what was taken by then to be answered. */
+const ANSWERING_MS_MAX = 700;
 /** Past the grace, for what waits on the database: a silent one must not keep the process. */
 const CLOSING_MS_MAX = 3_000;
 
@@ -79,7 +81,7 @@ async function serve(config: Config, log: Logger): Promise<void> {
     process.once('SIGINT', () => process.exit(130)); // a second Ctrl-C does not wait
     queue.stopWaiting();
     const graceMs = config.shutdownGraceSeconds * 1_000;
-    const grace = setTimeout(() => app.server.closeAllConnections(), graceMs);
+    const grace = setTimeout(() => app.server.closeAllConnections(), graceMs + ANSWERING_MS_MAX);
     const deadline = setTimeout(leave, graceMs + CLOSING_MS_MAX, log);
     closers.unshift(() => clearTimeout(deadline));
     await app.drain(graceMs);

@@ -45,6 +45,10 @@ export function registerDraining(app: App, onDrain: () => void): void {
       for (const [socket, since] of unused) if (since < before) socket.destroy();
       if (began < before) app.server.closeIdleConnections();
     }
-    for (const socket of unused.keys()) socket.destroy();
+    // Who has connected a moment ago is about to ask: it is still answered, while nobody new is let in any more.
+    const left = new Set(unused.keys());
+    setTimeout(() => {
+      for (const socket of left) if (unused.has(socket)) socket.destroy();
+    }, IDLE_MS);
   });
 }
