@@ -88,6 +88,10 @@ export type ServerOptions = {
   /** Where the app logs to; nowhere by default. */
   logger?: FastifyBaseLogger;
   streaming?: AppOptions['streaming'];
+  /** Of one caller; any number by default. */
+  requestsPerSecondMax?: number;
+  /** Figures are not kept by default. */
+  statsKeptMs?: number;
 };
 
 /** A listening server of the test's own, wired as `main.ts` wires it, with one environment and its key. */
@@ -103,8 +107,8 @@ export async function testServer(t: Test, options: ServerOptions = {}): Promise<
     callers,
     publicUrl: () => url,
     sessionsUpstreamUrl: options.sessionsUpstreamUrl,
-    statsKeptMs: 0,
-    requestsPerSecondMax: 0,
+    statsKeptMs: options.statsKeptMs ?? 0,
+    requestsPerSecondMax: options.requestsPerSecondMax ?? 0,
     ...(options.logger === undefined ? {} : { logger: options.logger }),
     ...(options.streaming === undefined ? {} : { streaming: options.streaming }),
   });

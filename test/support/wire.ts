@@ -11,6 +11,7 @@ const ERROR_TYPES: Readonly<Record<number, string>> = {
   409: 'conflict_error',
   412: 'invalid_request_error',
   413: 'request_too_large',
+  429: 'rate_limit_error',
   500: 'api_error',
   503: 'overloaded_error',
 };
