@@ -32,19 +32,20 @@ export function watch(database: Database, statements: RegExp): Watched {
   let gate = Promise.withResolvers<void>();
   let failure: Error | undefined;
   gate.resolve();
-  return {
-    database: {
-      ...database,
-      async rows(statement, transaction) {
-        if (!statements.test(statement.compile(database.kysely).sql)) return database.rows(statement, transaction);
-        begun++;
-        if (failure !== undefined) throw failure;
-        const answer = await database.rows(statement, transaction);
-        ended++;
-        await gate.promise;
-        return answer;
-      },
+  const through = (watched: Database): Database => ({
+    ...watched,
+    async rows(statement, transaction) {
+      if (!statements.test(statement.compile(watched.kysely).sql)) return watched.rows(statement, transaction);
+      begun++;
+      if (failure !== undefined) throw failure;
+      const answer = await watched.rows(statement, transaction);
+      ended++;
+      await gate.promise;
+      return answer;
     },
+  });
+  return {
+    database: { ...through(database), aside: through(database.aside) },
     begun: () => begun,
     ended: () => ended,
     close() {
