@@ -51,7 +51,7 @@ async function setUp(t: Parameters<typeof testDatabase>[0], engine: Engine = 'po
     probe.failNext = false;
     return Promise.reject(new Error('the database is away'));
   };
-  const queue = createQueue({ database: { ...database, rows } });
+  const queue = createQueue({ database: { ...database, aside: { ...database.aside, rows } } });
   t.teardown(() => queue.close());
   const reader = new Reader();
   const provider = new MeterProvider({ readers: [reader] });

@@ -9,14 +9,14 @@ import { testDatabase, until } from '../support/harness.ts';
 /** The same database, every statement through it counted. */
 function counted(plain: Database): { database: Database; count(): number } {
   let count = 0;
-  const database: Database = {
-    ...plain,
+  const through = (watched: Database): Database => ({
+    ...watched,
     rows(statement, transaction) {
       count++;
-      return plain.rows(statement, transaction);
+      return watched.rows(statement, transaction);
     },
-  };
-  return { database, count: () => count };
+  });
+  return { database: { ...through(plain), aside: through(plain.aside) }, count: () => count };
 }
 
 for (const [what, environments, workers] of [
