@@ -156,7 +156,7 @@ function openPostgres(options: DatabaseOptions, onFault: (error: unknown, what: 
           idle_in_transaction_session_timeout: 30_000,
         }
       : { Client: PoolClient };
-  const open = (max: number): Kysely<Tables> => {
+  const open = (max: number) => {
     const pool = new pg.Pool({
       ...session,
       connectionString: options.connectionString,
@@ -174,16 +174,21 @@ function openPostgres(options: DatabaseOptions, onFault: (error: unknown, what: 
       onFault(error, 'an idle database connection broke');
     });
     pool.on('connect', (client) => client.on('error', (error) => onFault(error, 'a database connection broke')));
-    return new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
+    const kysely = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
+    const close = async () => {
+      await kysely.destroy();
+      if (!pool.ending) await pool.end(); // Kysely closes only what it has used
+    };
+    return { kysely, close };
   };
-  const [kysely, aside] = [open(options.poolConnectionsMax ?? 16), open(options.asideConnectionsMax ?? 4)];
+  const [main, aside] = [open(options.poolConnectionsMax ?? 16), open(options.asideConnectionsMax ?? 4)];
   return {
     name: 'postgres',
-    kysely,
-    aside,
+    kysely: main.kysely,
+    aside: aside.kysely,
     listen: (channel, handlers) =>
       listenOnPostgres(options.listenConnectionString ?? options.connectionString ?? '', channel, handlers, onFault),
-    close: async () => void (await Promise.all([kysely.destroy(), aside.destroy()])),
+    close: async () => void (await Promise.all([main.close(), aside.close()])),
   };
 }
 
