@@ -176,6 +176,7 @@ function openPostgres(options: DatabaseOptions, onFault: (error: unknown, what: 
     pool.on('connect', (client) => client.on('error', (error) => onFault(error, 'a database connection broke')));
     const kysely = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
     const close = async () => {
+      if (pool.ending) return;
       await kysely.destroy();
       if (!pool.ending) await pool.end(); // Kysely closes only what it has used
     };
