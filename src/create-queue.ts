@@ -90,9 +90,8 @@ export function createQueue({
     async putBack({ item, sessionsToken }) {
       if (await putBack(database, sessionsToken, true)) wake(item.environmentId);
     },
-    isWatched: () => isWatching,
+    isWatched: () => upkeep.isWatching(),
   });
-  let isWatching = false;
   const byId = { keyOf: ({ id }: WorkRef) => id, isDeadlock };
   const batched = {
     ack: createBatches({
@@ -325,7 +324,6 @@ export function createQueue({
         onListening: () => wakeHere(),
       });
       listening = listener.isListening;
-      isWatching = true;
       background.push(listener, upkeep.start(onFault));
     },
 

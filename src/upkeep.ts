@@ -24,6 +24,9 @@ export type UpkeepOptions = {
 /** What no wake-up told of is found within this time. */
 const LOOK_INTERVAL_MS_MAX = 900;
 
+/** After so long without an answer nothing is known to be empty any more. */
+const WATCHED_MS_MAX = 5_000;
+
 /** Retention is counted in days, and pruning looks at every environment. */
 const PRUNE_INTERVAL_MS_MIN = 10_000;
 
@@ -44,10 +47,13 @@ export function createUpkeep({ database, settings, wake, lines, wakeLine }: Upke
   const placeDue = () => untilDone(() => comeDue(database));
 
   let sweptAt = Number.NEGATIVE_INFINITY;
+  let lookedAt = Number.NEGATIVE_INFINITY;
   /** One statement tells what there is to do, also where there is nothing. */
   const look = async () => {
     const waiting = lines();
+    const beganAt = performance.now();
     const { found, isToSweep, isToReap, isDue, isUnserved } = await lookOver(database, waiting);
+    lookedAt = beganAt;
     for (const index of found) {
       const line = waiting[index];
       if (line !== undefined) wakeLine(line);
@@ -67,6 +73,9 @@ export function createUpkeep({ database, settings, wake, lines, wakeLine }: Upke
   };
 
   return {
+    /** Whether all lines are looked over: while it is closed or the database does not answer, they are not. */
+    isWatching: () => performance.now() - lookedAt < WATCHED_MS_MAX,
+
     /** One pass of everything. */
     async run(): Promise<void> {
       for (const part of [rearm, sweepAll, reapAll, placeDue, pruneAll]) await part();
