@@ -1,9 +1,9 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { Database } from './db/connect.ts';
-import { given } from './db/sql.ts';
-import { hasComeDue } from './process/come-due.ts';
-import { hasLapsed } from './process/reap.ts';
-import { hasToSweep } from './queue/sweep.ts';
+import { given, type TableNames } from './db/sql.ts';
+import { isLapsed } from './process/free-items.ts';
+import { WORK_KINDS } from './queue/items.ts';
+import { SWEEP_PATIENCE_SECONDS } from './queue/sweep.ts';
 import { hasUnserved } from './sessions/rearm.ts';
 
 /** Who waits in an environment for what was enqueued that long ago. */
@@ -44,3 +44,24 @@ export async function lookOver(database: Database, lines: readonly WaitingLine[]
   if (row === undefined) throw new Error('a look over all has no answer');
   return { ...row, found: row.found === null ? [] : JSON.parse(row.found) };
 }
+
+/** Whether a sweep may find something: what it looks for, but for the caps. */
+const hasToSweep = ({ workItems }: TableNames): RawBuilder<boolean> => {
+  const patience = sql`clock_timestamp() - ${sql.lit(SWEEP_PATIENCE_SECONDS)} * interval '1 second'`;
+  return sql`(exists (select from ${workItems} w where w.lane = 'wire' and w.state = 'stopping'
+      and (w.lease_expires_at is null or w.lease_expires_at <= clock_timestamp()))
+    or exists (select from ${workItems} w where w.lane = 'wire' and w.state in ('starting', 'active')
+      and w.lease_expires_at <= ${patience})
+    or exists (select from ${workItems} w where w.lane = 'wire' and w.state = 'queued' and w.is_last_hand_out
+      and (w.lease_expires_at is null or w.lease_expires_at <= ${patience})))`;
+};
+
+/** Whether a reap may find something. */
+const hasLapsed = ({ workItems }: TableNames): RawBuilder<boolean> =>
+  sql`exists (select from ${workItems} w where ${isLapsed})`;
+
+/** Whether something has come due. */
+const hasComeDue = ({ workItems }: TableNames): RawBuilder<boolean> =>
+  sql`exists (select from unnest(${[...WORK_KINDS]}::text[]) k (kind) cross join lateral (
+    select from ${workItems} w where w.kind = k.kind and w.lane = 'process' and w.state = 'queued'
+      and w.next_attempt_at <= statement_timestamp() limit 1) d)`;

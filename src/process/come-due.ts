@@ -1,17 +1,10 @@
-import { type RawBuilder, sql } from 'kysely';
+import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
-import type { TableNames } from '../db/sql.ts';
 import { WORK_KINDS } from '../queue/items.ts';
 import { topicsOf } from '../queue/topics.ts';
 
 /** Of one kind, in one statement. */
 const ROWS_MAX = 500;
-
-/** Whether something has come due. */
-export const hasComeDue = ({ workItems }: TableNames): RawBuilder<boolean> =>
-  sql`exists (select from unnest(${[...WORK_KINDS]}::text[]) k (kind) cross join lateral (
-    select from ${workItems} w where w.kind = k.kind and w.lane = 'process' and w.state = 'queued'
-      and w.next_attempt_at <= statement_timestamp() limit 1) d)`;
 
 /**
  * The background's other part in this lane: queued items that have come due take their place in line. Until then a claim sees only

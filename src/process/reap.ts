@@ -22,10 +22,6 @@ export const endDoomed = (names: TableNames, caps: CapSettings, only: RawBuilder
       returning w.seq, w.environment_id, w.session_id, w.kind, w.follow_up
     ), ${successors(names, 'ended')}`;
 
-/** Whether a reap may find something. */
-export const hasLapsed = ({ workItems }: TableNames): RawBuilder<boolean> =>
-  sql`exists (select from ${workItems} w where ${isLapsed})`;
-
 /**
  * The background's part in this lane: ends what has lapsed and is not to be run again, also where nobody claims; the rest stays
  * claimable as it is. Bounded, and skips what others hold. `topics`: whom the successors wake. `more`: reap again.

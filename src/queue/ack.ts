@@ -3,7 +3,16 @@ import type { Database } from '../db/connect.ts';
 import { given } from '../db/sql.ts';
 import type { QueueError } from './errors.ts';
 import { type ItemRow, itemAnswer, itemSource, toWorkItem, type WorkItem, type WorkRef } from './items.ts';
-import { type HELD, type Locking, isOnWire, lockClause, type Missing, missing, missingColumns } from './sets.ts';
+import {
+  type HELD,
+  type Locking,
+  isPolled,
+  isThere,
+  lockClause,
+  type Missing,
+  missing,
+  missingColumns,
+} from './sets.ts';
 import type { QueueSettings } from './settings.ts';
 
 /**
@@ -29,7 +38,7 @@ export async function ack(
       select ${itemSource('w')}, coalesce(e.startup_lease_seconds, ${startupLeaseSeconds}::integer) as lease_seconds
       from ${workItems} w join wanted on wanted.id = w.id
         join ${environments} e on e.id = w.environment_id
-      where ${isOnWire}
+      where ${isThere} and ${isPolled}
       order by w.seq ${lockClause(locking)}
     ), changed as (
       update ${workItems} w

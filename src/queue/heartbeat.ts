@@ -3,7 +3,16 @@ import type { Database } from '../db/connect.ts';
 import { given, rfc3339 } from '../db/sql.ts';
 import { QueueError } from './errors.ts';
 import type { WorkRef, WorkState } from './items.ts';
-import { type HELD, type Locking, isOnWire, lockClause, type Missing, missing, missingColumns } from './sets.ts';
+import {
+  type HELD,
+  type Locking,
+  isPolled,
+  isThere,
+  lockClause,
+  type Missing,
+  missing,
+  missingColumns,
+} from './sets.ts';
 import type { QueueSettings } from './settings.ts';
 
 /** Claims a `starting` item that has no heartbeat yet (contract §5). */
@@ -68,7 +77,7 @@ export async function heartbeat(
         end as decision
       from ${workItems} w join wanted on wanted.id = w.id
         join ${environments} e on e.id = w.environment_id
-      where ${isOnWire}
+      where ${isThere} and ${isPolled}
       order by w.seq ${lockClause(locking)}
     ), extended as (
       update ${workItems} w

@@ -18,7 +18,8 @@ export const lockClause = (locking: Locking): RawBuilder<unknown> =>
  * Of an item `w` that was found by its id: it is where the caller says, and polled. Not to be found by that: an index of the environment
  * would find all that it has, and looks better to the planner while a table has no statistics.
  */
-export const isOnWire = sql`(w.environment_id = wanted.environment_id and w.lane = 'wire') is true`;
+export const isThere = sql`(w.environment_id = wanted.environment_id) is true`;
+export const isPolled = sql`(w.lane = 'wire') is true`;
 
 /** What the statements of sets say of an id that they could not act on; `wanted` is theirs. All text: the connection may be a caller's. */
 export type Missing = { readonly asked: string; readonly presentId: string | null; readonly held: 'true' | 'false' };

@@ -4,7 +4,16 @@ import { given } from '../db/sql.ts';
 import { QueueError } from './errors.ts';
 import { successors } from './follow-up.ts';
 import type { WorkRef, WorkState } from './items.ts';
-import { type HELD, type Locking, isOnWire, lockClause, type Missing, missing, missingColumns } from './sets.ts';
+import {
+  type HELD,
+  type Locking,
+  isPolled,
+  isThere,
+  lockClause,
+  type Missing,
+  missing,
+  missingColumns,
+} from './sets.ts';
 
 export type StopRequest = WorkRef & {
   /** True ends an item at once; false lets an active one wind down under its lease. */
@@ -46,7 +55,7 @@ export async function stop(
           when w.state = 'active' then 'stopping'
         end as next_state
       from ${workItems} w join wanted on wanted.id = w.id
-      where ${isOnWire}
+      where ${isThere} and ${isPolled}
       order by w.seq ${lockClause(locking)}
     ), changed as (
       update ${workItems} w

@@ -1,6 +1,5 @@
-import { type RawBuilder, sql } from 'kysely';
+import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
-import type { TableNames } from '../db/sql.ts';
 import { successors } from './follow-up.ts';
 import type { QueueSettings } from './settings.ts';
 import { topicsOf } from './topics.ts';
@@ -18,17 +17,6 @@ export type Swept = {
   readonly topics: readonly string[];
   /** True when a bound was reached: there is more, sweep again. */
   readonly more: boolean;
-};
-
-/** Whether a sweep may find something: what it looks for, but for the caps. */
-export const hasToSweep = ({ workItems }: TableNames): RawBuilder<boolean> => {
-  const patience = sql`clock_timestamp() - ${sql.lit(SWEEP_PATIENCE_SECONDS)} * interval '1 second'`;
-  return sql`(exists (select from ${workItems} w where w.lane = 'wire' and w.state = 'stopping'
-      and (w.lease_expires_at is null or w.lease_expires_at <= clock_timestamp()))
-    or exists (select from ${workItems} w where w.lane = 'wire' and w.state in ('starting', 'active')
-      and w.lease_expires_at <= ${patience})
-    or exists (select from ${workItems} w where w.lane = 'wire' and w.state = 'queued' and w.is_last_hand_out
-      and (w.lease_expires_at is null or w.lease_expires_at <= ${patience})))`;
 };
 
 /**
