@@ -1,5 +1,5 @@
 import t from 'tap';
-import { OPERATOR_KEY, testDatabase, testServer } from './support/harness.ts';
+import { OPERATOR_KEY, testDatabase, testServer, until } from './support/harness.ts';
 import { freshDatabase, startMain } from './support/process.ts';
 import { silentProxy } from './support/silent-proxy.ts';
 
@@ -34,10 +34,11 @@ t.test('SIGTERM ends a process whose database is silent, though not as a clean e
   const server = await startMain(t, {
     DATABASE_URL: proxy.url,
     LEASEHOLD_API_KEY: OPERATOR_KEY,
-    SWEEP_INTERVAL_MS: '10', // a sweep is under way
+    SWEEP_INTERVAL_MS: '10',
     SHUTDOWN_GRACE_SECONDS: '0',
   });
   proxy.silence();
+  await until('the background to wait for an answer', () => proxy.heard() > 0);
   server.child.kill('SIGTERM');
   t.strictSame(await server.ended(), { code: 1, signal: null });
   t.match(server.log().at(-1), { msg: 'not everything could be closed in time, leaving' });

@@ -1,11 +1,13 @@
+import { once } from 'node:events';
 import type { Socket } from 'node:net';
+import { setImmediate as turn } from 'node:timers/promises';
 import type { App } from './app.ts';
 
 declare module 'fastify' {
   interface FastifyInstance {
     /**
-     * From now on answers tell connections to close, and `onDrain` is run. Resolves when no connection is left, at the latest after
-     * `graceMs`; until then what comes is served. Who closes the app after it resets nobody.
+     * From now on answers tell connections to close, and `onDrain` is run. Until no connection is left, at most for `graceMs`, what comes is
+     * served; then nobody new is let in, and it resolves when what is there has been answered. Without a grace it resolves at once.
      */
     drain(graceMs?: number): Promise<void>;
     /** Aborted by `drain`: what would go on for ever ends then. */
@@ -45,10 +47,16 @@ export function registerDraining(app: App, onDrain: () => void): void {
       for (const [socket, since] of unused) if (since < before) socket.destroy();
       if (began < before) app.server.closeIdleConnections();
     }
-    // Who has connected a moment ago is about to ask: it is still answered, while nobody new is let in any more.
-    const left = new Set(unused.keys());
-    setTimeout(() => {
+    if (graceMs === 0) return;
+    // What the system has taken for us is accepted by the end of a turn: whoever is left there when the listener closes is reset.
+    await turn();
+    const closed = once(app.server, 'close');
+    app.server.close();
+    const left = [...unused.keys()];
+    const late = setTimeout(() => {
       for (const socket of left) if (unused.has(socket)) socket.destroy();
     }, IDLE_MS);
+    await closed;
+    clearTimeout(late);
   });
 }

@@ -8,6 +8,8 @@ export type SilentProxy = {
   readonly url: string;
   /** From now on nothing comes through in either direction, and no connection is ended: a network that lost its state. */
   silence(): void;
+  /** How often something was said into the silence. */
+  heard(): number;
   /** New connections come through again; those that were silenced stay so. */
   heal(): void;
 };
@@ -17,6 +19,7 @@ export async function silentProxy(t: Test, upstream = databaseUrl()): Promise<Si
   const { hostname, port } = new URL(upstream);
   const sockets = new Set<Socket>();
   let isSilent = false;
+  let heard = 0;
   const proxy = createServer((client) => {
     sockets.add(client.on('error', () => {}));
     if (isSilent) return;
@@ -34,8 +37,9 @@ export async function silentProxy(t: Test, upstream = databaseUrl()): Promise<Si
     url: url.href,
     silence() {
       isSilent = true;
-      for (const socket of sockets) socket.unpipe().pause();
+      for (const socket of sockets) socket.unpipe().on('data', () => heard++);
     },
+    heard: () => heard,
     heal() {
       isSilent = false;
     },
