@@ -37,7 +37,11 @@ export async function silentProxy(t: Test, upstream = databaseUrl()): Promise<Si
     url: url.href,
     silence() {
       isSilent = true;
-      for (const socket of sockets) socket.unpipe().on('data', () => heard++);
+      for (const socket of sockets)
+        socket
+          .unpipe()
+          .on('data', () => heard++)
+          .resume();
     },
     heard: () => heard,
     heal() {
