@@ -201,12 +201,16 @@ export type StatusEvent =
   | { readonly type: 'session.status_running' | 'session.status_terminated' }
   | { readonly type: 'session.status_idle'; readonly stop_reason: StopReason; readonly stop_details: null };
 
-/** What is told of a turn that came to something else than it was; null where it did not. */
+/**
+ * What is told of events by which a turn came to something else than it was; null where it did not. That it is over is told again: an
+ * official worker that has seen it counts down to its leave, any later event ends that, and only this begins it anew.
+ */
 export function statusEvent(
   before: Turn,
   { status, stopReason }: Pick<Turn, 'status' | 'stopReason'>,
 ): StatusEvent | null {
-  if (before.status === status && JSON.stringify(before.stopReason) === JSON.stringify(stopReason)) return null;
+  const isSame = before.status === status && JSON.stringify(before.stopReason) === JSON.stringify(stopReason);
+  if (isSame && stopReason?.type !== 'end_turn') return null;
   if (status === 'idle' && stopReason !== null) {
     return { type: 'session.status_idle', stop_reason: stopReason, stop_details: null };
   }

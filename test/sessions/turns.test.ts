@@ -39,8 +39,8 @@ t.test('what no worker answered stays so until a worker is sent for, or the call
 t.test('a turn that is over by itself begins again', async (t) => {
   const quiet: Turn = { ...FRESH, stopReason: { type: 'end_turn' } };
   for (const [step, told] of [
-    ['said', '-'],
-    ['interrupt', '-'],
+    ['said', 'end_turn'],
+    ['interrupt', 'end_turn'],
     ['message', 'running'],
     ['deny', 'running'],
     ['tool', 'requires 0'],

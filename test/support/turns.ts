@@ -38,7 +38,7 @@ export const SEQUENCES: readonly (readonly (readonly [step: string, told: string
     ['tool', 'requires 0'],
     ['result 0', 'running'],
     ['said', 'end_turn'],
-    ['said', '-'],
+    ['said', 'end_turn'],
   ],
   [
     ['tool', 'requires 0'],
@@ -78,7 +78,7 @@ export const SEQUENCES: readonly (readonly (readonly [step: string, told: string
   [
     ['deny', 'running'],
     ['said', 'end_turn'],
-    ['deny, said', '-'],
+    ['deny, said', 'end_turn'],
     ['said, deny', 'running'],
     ['deny', '-'],
   ],
@@ -113,7 +113,7 @@ export const SEQUENCES: readonly (readonly (readonly [step: string, told: string
     ['said, message', 'running'],
     ['message', '-'],
     ['interrupt', 'end_turn'],
-    ['interrupt', '-'],
+    ['interrupt', 'end_turn'],
   ],
   [
     ['message, tool', 'requires 0'],
@@ -124,7 +124,7 @@ export const SEQUENCES: readonly (readonly (readonly [step: string, told: string
   ],
   [
     ['interrupt', 'end_turn'],
-    ['message, interrupt', '-'],
+    ['message, interrupt', 'end_turn'],
     ['tool, interrupt', 'requires 0'],
     ['refuse 0, interrupt', 'end_turn'],
   ],
