@@ -174,6 +174,7 @@ export function createHandOuts({ look, putBack, isWatched = () => false, ...opti
       }
       for (const waiter of [...before, ...takers]) if (!waiter.patient) waiter.settle(null);
     } else {
+      line.isEmpty = false; // there may be more than was asked for
       line.takersNext = Math.min(line.takersNext * 2, takersPerLookMax);
       if (line.waiters.size > 0) line.woken = true;
     }

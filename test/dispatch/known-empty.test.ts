@@ -124,3 +124,14 @@ t.test(
     t.match(third.seen, { settled: true, value: '2' });
   },
 );
+
+t.test('a line where a look found all that it was for is not known to be empty', async (t) => {
+  const { take, looks } = gatedHandOuts(t, { isWatched: () => true });
+  take('first', 999).leave();
+  await looks[0]?.find();
+  const once = take('once');
+  await looks[1]?.find('1');
+  t.match(once.seen, { settled: true, value: '1' });
+  take('next', 999);
+  t.equal(looks.length, 3, 'there may be more');
+});
