@@ -1,5 +1,6 @@
 import rateLimit from '@fastify/rate-limit';
 import type { FastifyRequest } from 'fastify';
+import { LIMITS } from '../queue/limits.ts';
 import type { App } from './app.ts';
 import { HttpError } from './errors.ts';
 
@@ -12,7 +13,10 @@ const CALLERS_MAX = 20_000;
 function callerOf({ caller, headers }: FastifyRequest): string {
   if (caller === undefined) return '';
   if (caller.kind === 'session') return caller.workId;
-  return `${caller.keyId} ${headers['anthropic-worker-id'] ?? ''}`;
+  const workerId = headers['anthropic-worker-id'];
+  // What is no worker id is not remembered, however long it is.
+  const isWorkerId = typeof workerId === 'string' && workerId.length <= LIMITS.workerIdCharacters;
+  return `${caller.keyId} ${isWorkerId ? workerId : ''}`;
 }
 
 /**
