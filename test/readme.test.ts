@@ -56,7 +56,7 @@ t.test("the chapter of the customer's machine: its worker runs what its agent an
 
   const agent = await inNode(block('js agent'), env);
   t.match(agent.stdout, /^it says: hello from the agent\s*\w+\s*$/);
-  t.equal(readFileSync(join(machine, 'hello.txt'), 'utf8'), 'hello from the agent');
+  t.equal(readFileSync(join(machine, 'hello.txt'), 'utf8'), 'hello from the agent\n');
 
   const [create = '', append = '', read = ''] = block('sh relay').split('\n\n');
   const [ask = '', keep = ''] = create.split('\nexport ');

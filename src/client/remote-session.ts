@@ -198,7 +198,12 @@ const NEVER_TAKEN = { type: 'user.tool_confirmation', tool_use_id: 'none', resul
 const isClosed = (error: unknown): boolean =>
   error instanceof RemoteToolError && error.code !== 'timed_out' && error.code !== 'retries_exhausted';
 
+/** A misspelt one would run without asking. */
+const OPTIONS: ReadonlySet<string> = new Set(['timeoutMs', 'signal', 'evaluatedPermission']);
+
 function toToolUse(name: string, input: ToolUse['input'], options: ToolCallOptions): ToolUse {
+  const unknown = Object.keys(options).find((option) => !OPTIONS.has(option));
+  if (unknown !== undefined) throw new TypeError(`${unknown} is no option: there are ${[...OPTIONS].join(', ')}`);
   const { timeoutMs, evaluatedPermission: permission } = options;
   if (typeof name !== 'string' || name === '') throw new TypeError('name must be the name of a tool');
   if (typeof input !== 'object' || input === null || Array.isArray(input))

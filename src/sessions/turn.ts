@@ -187,7 +187,7 @@ function whyNotOpen(call: KnownCall | undefined, kind: OpenCall['kind']): string
     return `it is not ${ARTICLES[kind]}`;
   return call.answers.some(({ type }) => type !== 'user.tool_confirmation')
     ? 'the call has its result'
-    : 'the call was denied: it is never run';
+    : 'the call was denied: its result is not taken';
 }
 
 /** Whether a worker that attaches would run something: what is asked for waits, and a custom tool may be somebody else's. */

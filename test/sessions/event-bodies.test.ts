@@ -38,6 +38,29 @@ for (const engine of ENGINES) {
       headers: Record<string, string> = JSON_TYPE,
     ) => call('POST', path(id, '/events'), { as, raw, headers });
 
+    t.test('whatever a tool printed is taken as its result: what no text may hold becomes U+FFFD', async (t) => {
+      for (const [printed, kept] of [
+        ['a\\u0000b', 'a\uFFFDb'],
+        ['\\udc00 and \\ud800', '\uFFFD and \uFFFD'],
+        ['\u{1F600} stays', '\u{1F600} stays'],
+      ]) {
+        const id = await place.session();
+        const callId = await place.tool(id);
+        const block = `{"type":"text","text":"${printed}","deep":[{"a":"${printed}"}]}`;
+        const answer = await post(
+          id,
+          `{"events":[{"type":"user.tool_result","tool_use_id":"${callId}","content":[${block}]}]}`,
+          place.key,
+        );
+        t.equal(answer.status, 200);
+        t.strictSame(answer.json.data[0].content, [{ type: 'text', text: kept, deep: [{ a: kept }] }]);
+        t.strictSame(
+          (await place.events(id)).find(({ type }) => type === 'user.tool_result').content,
+          answer.json.data[0].content,
+        );
+      }
+    });
+
     t.test('what is answered and listed is what was sent', async (t) => {
       const id = await place.session();
       for (const [name, input] of VALUES) {

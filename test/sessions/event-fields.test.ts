@@ -25,11 +25,14 @@ const CONTENT: [value: unknown, message: RegExp][] = [
   [[{ type: '' }], /^events.0.content.0.type must be a string of 1 to 64 characters/],
   [[{ type: 'text' }, { type: 5 }], /^events.0.content.1.type must be a string of 1 to 64 characters/],
   [[{ type: 'x'.repeat(65) }], /^events.0.content.0.type must be a string of 1 to 64/],
-  [[{ type: 'text', text: 'a\0b' }], /^events.0.content.0.text must not hold NUL or unpaired surrogates/],
-  [[{ type: 'text', text: '\udc00' }], /^events.0.content.0.text must not hold NUL or unpaired surrogates/],
   [[{ type: 'text', 'a\0': 1 }], /^a key of events.0.content.0 must not hold NUL/],
 ];
-const REQUIRED_CONTENT: typeof CONTENT = [[undefined, /^events.0.content is required and must be a list/], ...CONTENT];
+const REQUIRED_CONTENT: typeof CONTENT = [
+  [undefined, /^events.0.content is required and must be a list/],
+  [[{ type: 'text', text: 'a\0b' }], /^events.0.content.0.text must not hold NUL or unpaired surrogates/],
+  [[{ type: 'text', text: '\udc00' }], /^events.0.content.0.text must not hold NUL or unpaired surrogates/],
+  ...CONTENT,
+];
 const CALL_ID: typeof CONTENT = [
   [undefined, /^events.0.(custom_)?tool_use_id is required and must be a string of 1 to 70/],
   [null, /^events.0.(custom_)?tool_use_id must be a string/],

@@ -11,7 +11,7 @@ import { SessionParams } from '../../wire/sessions.ts';
 import type { App, RouteOptions } from '../app.ts';
 import { change } from '../changes.ts';
 import { responses } from './responses.ts';
-import { EVENTS_BYTES_MAX, readEvents, senderOf } from './sent-events.ts';
+import { EVENTS_BYTES_MAX, mendOutputs, readEvents, senderOf } from './sent-events.ts';
 import { traceContextOf } from './trace.ts';
 
 export function appendEventsRoutes(app: App, { database, queue }: RouteOptions): void {
@@ -44,6 +44,7 @@ export function appendEventsRoutes(app: App, { database, queue }: RouteOptions):
     url: '/v1/sessions/:session_id/events',
     bodyLimit: EVENTS_BYTES_MAX,
     config: { access: 'session' },
+    preValidation: async ({ body }) => mendOutputs(body),
     schema: {
       operationId: 'sendSessionEvents',
       summary: 'Append events to a session',

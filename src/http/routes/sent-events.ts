@@ -1,5 +1,6 @@
 import type { Caller } from '../../control/credentials.ts';
 import { SENDERS, type Sender, type SentEvent } from '../../sessions/events.ts';
+import { isRecord, isStorable } from '../../queue/limits.ts';
 import { toSentEvent } from '../../wire/session-events.ts';
 import { HttpError } from '../errors.ts';
 
@@ -14,3 +15,28 @@ export function readEvents(given: readonly SentEvent[], sender: Sender): SentEve
   if (foreign !== undefined) throw new HttpError('forbidden', `this credential may not send ${foreign.type}`);
   return given.map(toSentEvent);
 }
+
+const RESULTS: ReadonlySet<unknown> = new Set(['user.tool_result', 'user.custom_tool_result']);
+
+/**
+ * What a tool printed may hold what no text here may, NUL and unpaired surrogates. A refusal would leave the call open, and its worker with
+ * it, for good: each such character becomes U+FFFD, in the content of results alone (contract §7, where it says otherwise of all else, D).
+ * In place; not recursive: JSON may nest as it likes.
+ */
+export function mendOutputs(body: unknown): void {
+  const events = isRecord(body) && Array.isArray(body.events) ? body.events : [];
+  const left: unknown[] = events
+    .filter((event) => isRecord(event) && RESULTS.has(event.type))
+    .map(({ content }) => content);
+  while (left.length > 0) {
+    const next = left.pop();
+    if (!isRecord(next)) continue;
+    for (const [key, value] of Object.entries(next)) {
+      if (isRecord(value)) left.push(value);
+      else if (typeof value === 'string') next[key] = mendText(value);
+    }
+  }
+}
+
+const mendText = (text: string): string =>
+  isStorable(text) ? text : (text as string).toWellFormed().replaceAll('\0', '\uFFFD');

@@ -14,8 +14,11 @@ const HOP_BY_HOP = [
   'upgrade',
 ];
 
+/** By which some frameworks take another path or method than the one that was checked. */
+const REWRITING = ['x-original-url', 'x-rewrite-url', 'x-http-method', 'x-http-method-override', 'x-method-override'];
+
 /** Credentials of this server do not leave it, and `request-id` is ours to say. */
-const OURS = new Set([...HOP_BY_HOP, 'authorization', 'x-api-key', 'request-id']);
+const OURS = new Set([...HOP_BY_HOP, ...REWRITING, 'authorization', 'x-api-key', 'request-id']);
 
 /** As the many applications read a name that know headers as variables only: there `_` and `.` are `-`, too. */
 const asRead = (name: string): string => name.toLowerCase().replace(/[^a-z\d]/g, '-');
