@@ -131,9 +131,10 @@ export function findUnstorable(root: unknown, name: string): string | undefined 
     const [path, value] = next;
     if (typeof value === 'string' && !isStorable(value)) return path || name;
     if (!isRecord(value)) continue;
-    for (const [key, inner] of Object.entries(value)) {
-      if (!isStorable(key)) return `a key of ${path || name}`;
-      if (typeof inner === 'string' || isRecord(inner)) left.push([path === '' ? key : `${path}.${key}`, inner]);
+    for (const key of keysOf(value)) {
+      if (typeof key === 'string' && !isStorable(key)) return `a key of ${path || name}`;
+      const inner = value[key];
+      if (typeof inner === 'string' || isRecord(inner)) left.push([path === '' ? `${key}` : `${path}.${key}`, inner]);
     }
   }
   return undefined;
@@ -151,5 +152,9 @@ export function isDeeper(root: unknown, levels: number): boolean {
   return false;
 }
 
-export const isRecord = (value: unknown): value is Record<string, unknown> =>
+/** Of a list its numbers: as texts, those of a long one take more time and memory than the list. */
+export const keysOf = (value: object): Iterable<string | number> =>
+  Array.isArray(value) ? value.keys() : Object.keys(value);
+
+export const isRecord = (value: unknown): value is Record<string | number, unknown> =>
   typeof value === 'object' && value !== null;

@@ -1,6 +1,6 @@
 import type { Caller } from '../../control/credentials.ts';
+import { isRecord, isStorable, keysOf } from '../../queue/limits.ts';
 import { SENDERS, type Sender, type SentEvent } from '../../sessions/events.ts';
-import { isRecord, isStorable } from '../../queue/limits.ts';
 import { toSentEvent } from '../../wire/session-events.ts';
 import { HttpError } from '../errors.ts';
 
@@ -31,7 +31,8 @@ export function mendOutputs(body: unknown): void {
   while (left.length > 0) {
     const next = left.pop();
     if (!isRecord(next)) continue;
-    for (const [key, value] of Object.entries(next)) {
+    for (const key of keysOf(next)) {
+      const value = next[key];
       if (isRecord(value)) left.push(value);
       else if (typeof value === 'string') next[key] = mendText(value);
     }
