@@ -1,5 +1,6 @@
 import { QueueError } from '../queue/errors.ts';
 import type { HandOut, Look, Taker } from '../queue/poll.ts';
+import { createSlots } from './slots.ts';
 
 export type TakeRequest = Taker & {
   readonly environmentId: string;
@@ -77,8 +78,7 @@ export function createHandOuts({ look, putBack, isWatched = () => false, ...opti
   const lines = new Map<string, Line[]>();
   let waiting = 0;
   let closed = false;
-  let looksInFlight = 0;
-  const turns: (() => void)[] = [];
+  const inTurn = createSlots(LOOKS_IN_FLIGHT_MAX);
 
   const lineOf = ({ environmentId, minQueuedAgeMs }: TakeRequest): Line => {
     const here = lines.get(environmentId) ?? [];
@@ -96,12 +96,11 @@ export function createHandOuts({ look, putBack, isWatched = () => false, ...opti
     if (line.looking) return;
     line.looking = true;
     while (line.waiters.size > 0 && (line.woken || line.fresh.size > 0)) {
-      if (looksInFlight >= LOOKS_IN_FLIGHT_MAX) await new Promise<void>((resolve) => turns.push(resolve));
-      looksInFlight++;
-      line.woken = false;
-      await lookOnce(line);
-      looksInFlight--;
-      turns.shift()?.();
+      await inTurn(async () => {
+        if (line.waiters.size === 0) return; // all left while it was waited for
+        line.woken = false;
+        await lookOnce(line);
+      });
     }
     line.looking = false;
     forgetIfEmpty(line);

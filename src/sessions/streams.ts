@@ -1,3 +1,4 @@
+import { createSlots } from '../dispatch/slots.ts';
 import { QueueError } from '../queue/errors.ts';
 import { mintId } from '../queue/ids.ts';
 import type { Head, Tail } from './read-events.ts';
@@ -71,8 +72,7 @@ export function createStreams({ readHeads, tailEvents, listen, isListening, ...o
   let ticks = 0;
   let timer: NodeJS.Timeout | undefined;
   let isClosed = false;
-  let looksInFlight = 0;
-  const turns: (() => void)[] = [];
+  const inTurn = createSlots(LOOKS_IN_FLIGHT_MAX);
 
   const feedOf = (id: string): Feed => {
     const known = feeds.get(id);
@@ -121,17 +121,6 @@ export function createStreams({ readHeads, tailEvents, listen, isListening, ...o
       else feed.isWoken = true; // the next tick looks again
     } finally {
       feed.isLooking = false;
-    }
-  }
-
-  async function inTurn<Result>(read: () => Promise<Result>): Promise<Result> {
-    if (looksInFlight >= LOOKS_IN_FLIGHT_MAX) await new Promise<void>((resolve) => turns.push(resolve));
-    looksInFlight++;
-    try {
-      return await read();
-    } finally {
-      looksInFlight--;
-      turns.shift()?.();
     }
   }
 
