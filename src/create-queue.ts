@@ -1,8 +1,6 @@
 import { hostname } from 'node:os';
 import { sql } from 'kysely';
 import { type CallerTransaction, type Database, within } from './db/connect.ts';
-import { isDeadlock } from './db/failures.ts';
-import { createBatches } from './dispatch/batches.ts';
 import { createHandOuts, type TakeRequest } from './dispatch/hand-outs.ts';
 import { createListeners } from './dispatch/listeners.ts';
 import { createNotifier } from './dispatch/notifier.ts';
@@ -12,7 +10,7 @@ import { createProcessLane } from './process/lane.ts';
 import { ack } from './queue/ack.ts';
 import { diagnose } from './queue/diagnosis.ts';
 import { type Enqueued, type EnqueueRequest, enqueue, enqueueAll, offeredOf } from './queue/enqueue.ts';
-import { type HeartbeatRequest, heartbeat } from './queue/heartbeat.ts';
+import { heartbeat } from './queue/heartbeat.ts';
 import { mintId } from './queue/ids.ts';
 import { checkRef, type Offered, type TraceContext, topicOf, type WorkRef } from './queue/items.ts';
 import { checkInteger, checkText, isStorable, LIMITS } from './queue/limits.ts';
@@ -27,6 +25,7 @@ import { recordSightings } from './queue/sightings.ts';
 import { allStats, stats } from './queue/stats.ts';
 import { type StopRequest, stop } from './queue/stop.ts';
 import { workers } from './queue/workers.ts';
+import { type BeatRequest, createSingleCalls, toHeartbeat } from './single-calls.ts';
 import { createUpkeep } from './upkeep.ts';
 
 export type QueueOptions = {
@@ -54,19 +53,6 @@ export type PollRequest = {
   readonly signal?: AbortSignal | undefined;
 };
 
-/** A heartbeat as callers ask for it; `desiredTtlSeconds` at least 1, clamped, absent: as the environment says. */
-export type BeatRequest = Omit<HeartbeatRequest, 'desiredTtlSeconds'> & {
-  readonly desiredTtlSeconds?: number | undefined;
-};
-
-/** Refuses: invalid_request. */
-function toHeartbeat({ desiredTtlSeconds, ...request }: BeatRequest): HeartbeatRequest {
-  checkText('expectedLastHeartbeat', request.expectedLastHeartbeat, LIMITS.heartbeatTokenCharacters);
-  if (desiredTtlSeconds === undefined) return { ...request, desiredTtlSeconds: null };
-  checkInteger('desiredTtlSeconds', desiredTtlSeconds, 1, Number.MAX_SAFE_INTEGER);
-  return { ...request, desiredTtlSeconds: Math.min(desiredTtlSeconds, LIMITS.leaseTtlSeconds) };
-}
-
 /**
  * The queue as a library, without HTTP. The verbs work at once; `start` adds the background: LISTEN, so that another
  * replica's enqueue ends a wait, and the sweep. Close it before its database. Every verb may throw DatabaseUnavailable.
@@ -92,19 +78,6 @@ export function createQueue({
     },
     isWatched: () => upkeep.isWatching(),
   });
-  const byId = { keyOf: ({ id }: WorkRef) => id, isDeadlock };
-  const batched = {
-    ack: createBatches({
-      run: (set: readonly WorkRef[], locking) => ack(database, set, settings, locking),
-      ...byId,
-    }),
-    heartbeat: createBatches({
-      run: (set: readonly HeartbeatRequest[], locking) => heartbeat(database, set, settings, locking),
-      ...byId,
-    }),
-    stop: createBatches({ run: (set: readonly StopRequest[], locking) => stop(database, set, locking), ...byId }),
-  };
-
   const sightings = createSightings({ record: (seen) => recordSightings(database, seen) });
   const refusals = createRefusals({ record: (refused) => recordRefusals(database, refused) });
   const notifier = createNotifier({
@@ -149,6 +122,7 @@ export function createQueue({
 
   return {
     ...lane,
+    ...createSingleCalls({ database, settings, wake }),
     settings,
 
     /**
@@ -235,26 +209,6 @@ export function createQueue({
         }
       }
       return outcomes;
-    },
-
-    /** One item, its statement shared with others that are acked at the same time. Refuses: not_found. */
-    ackOne(ref: WorkRef) {
-      checkRef(ref);
-      return batched.ack(ref);
-    },
-
-    /** Likewise. Refuses: not_found, precondition_failed. */
-    heartbeatOne(request: BeatRequest) {
-      checkRef(request);
-      return batched.heartbeat(toHeartbeat(request));
-    },
-
-    /** Likewise; polls are woken where its follow-up was enqueued. Refuses: not_found, conflict. */
-    async stopOne(request: StopRequest) {
-      checkRef(request);
-      const stopped = await batched.stop(request);
-      if (stopped.isFollowed) wake(request.environmentId);
-      return stopped;
     },
 
     /** Merges metadata. Refuses: not_found, invalid_metadata. */
