@@ -4,14 +4,7 @@ import { ended, RemoteToolError, toRemoteError } from './remote-error.ts';
 import type { SessionApi } from './session-api.ts';
 import { isFinal } from './shared-stream.ts';
 import { Position, type SentEvent, type SessionEvent } from './session-events.ts';
-
-export type ToolCallOptions = {
-  /** For the whole call; default: none, it waits until a worker has answered, whenever one comes. */
-  readonly timeoutMs?: number;
-  readonly signal?: AbortSignal;
-  /** `ask`: no worker runs it before a `user.tool_confirmation` allows it. Default allow. */
-  readonly evaluatedPermission?: 'allow' | 'ask' | 'deny';
-};
+import { type ToolCallOptions, toToolUse } from './tool-use.ts';
 
 export type EventsOptions = {
   /** `now` is when the first event is asked for. Default beginning. */
@@ -21,8 +14,6 @@ export type EventsOptions = {
 
 /** What listens while calls are open. */
 type Listening = { readonly attached: Promise<void>; readonly position: Position; readonly stop: AbortController };
-
-const TIMEOUT_MS_MAX = 2 ** 31 - 1;
 
 /** A session as the agent has it: the customer's machine, as hands. */
 export class RemoteSession implements AsyncDisposable {
@@ -197,29 +188,3 @@ const NEVER_TAKEN = { type: 'user.tool_confirmation', tool_use_id: 'none', resul
 /** Nobody can answer the call any more. */
 const isClosed = (error: unknown): boolean =>
   error instanceof RemoteToolError && error.code !== 'timed_out' && error.code !== 'retries_exhausted';
-
-/** A misspelt one would run without asking. */
-const OPTIONS: ReadonlySet<string> = new Set(['timeoutMs', 'signal', 'evaluatedPermission']);
-
-function toToolUse(name: string, input: ToolUse['input'], options: ToolCallOptions): ToolUse {
-  const unknown = Object.keys(options).find((option) => !OPTIONS.has(option));
-  if (unknown !== undefined) throw new TypeError(`${unknown} is no option: there are ${[...OPTIONS].join(', ')}`);
-  const { timeoutMs, evaluatedPermission: permission } = options;
-  if (typeof name !== 'string' || name === '') throw new TypeError('name must be the name of a tool');
-  if (typeof input !== 'object' || input === null || Array.isArray(input))
-    throw new TypeError('input must be an object');
-  if (timeoutMs !== undefined && !(typeof timeoutMs === 'number' && timeoutMs > 0 && timeoutMs <= TIMEOUT_MS_MAX)) {
-    throw new TypeError(`timeoutMs must be a number above 0 and at most ${TIMEOUT_MS_MAX}`);
-  }
-  if (permission !== undefined && !PERMISSIONS.includes(permission)) {
-    throw new TypeError(`evaluatedPermission must be one of ${PERMISSIONS.join(', ')}`);
-  }
-  return {
-    type: 'agent.tool_use',
-    name,
-    input,
-    ...(permission === undefined ? {} : { evaluated_permission: permission }),
-  };
-}
-
-const PERMISSIONS: readonly unknown[] = ['allow', 'ask', 'deny'];
