@@ -83,16 +83,16 @@ export function toAnswer(error: unknown, requestId: string, isOperator = false):
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** For a 503 of this route, where another time than a second is right. */
+    /** For a 429 and a 503 of this route, where another time than a second is right. */
     retryAfterSeconds?: number;
   }
 }
 
 export function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const answer = toAnswer(error, request.id, request.caller?.kind === 'api');
-  if (answer.status === 503) {
-    const { retryAfterSeconds } = request.routeOptions.config;
-    if (retryAfterSeconds !== undefined) answer.headers['retry-after'] = `${retryAfterSeconds}`;
+  const { retryAfterSeconds } = request.routeOptions.config;
+  if (retryAfterSeconds !== undefined && 'retry-after' in answer.headers) {
+    answer.headers['retry-after'] = `${retryAfterSeconds}`;
   }
   if (answer.status >= 500) request.log[answer.status === 503 ? 'warn' : 'error']({ err: error }, 'request failed');
   // The body is a string already: past the route's serialiser, whose schemas are those of success.

@@ -41,6 +41,22 @@ t.test('a sessions token is counted for its item, and a refused heartbeat leaves
   t.equal((await call('GET', work(`/${json.id}`))).json.state, 'active');
 });
 
+/** The Go worker gives an ack two more tries and then stops the item for good. */
+t.test('a refused ack leaves the item as it was, and is asked to come back in ten seconds', async (t) => {
+  const { call, work, enqueue } = await testServer(t, { requestsPerSecondMax: MAX });
+  await enqueue('session');
+  const { json } = await call('GET', work('/poll'));
+  const unknown = () => call('POST', work('/work_unknown/ack'));
+  const refused = (await Promise.all(Array.from({ length: 3 * MAX }, unknown))).filter(({ status }) => status !== 404);
+  t.ok(refused.length >= MAX, `${refused.length} were refused`);
+  for (const answer of refused) {
+    checkRefusal(t, answer, 429, 'too many');
+    t.equal(answer.headers.get('retry-after'), '10');
+  }
+  t.equal((await call('GET', work(`/${json.id}`), { as: OPERATOR_KEY })).json.state, 'queued');
+  await until('the next second', async () => (await call('POST', work(`/${json.id}/ack`))).status === 200);
+});
+
 t.test('figures are read once for all who ask within a second', async (t) => {
   const { call, work, enqueue } = await testServer(t, { statsKeptMs: 1_000 });
   const depth = async () => (await call('GET', work('/stats'), { as: OPERATOR_KEY })).json.depth;
