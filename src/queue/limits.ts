@@ -124,17 +124,27 @@ export function checkMetadata(metadata: Readonly<Record<string, unknown>>, where
   if (problems.length > 0) throw invalidMetadata(problems.map((problem) => where + problem));
 }
 
+/** Where a value stands in another: its path is only put together when it is asked for, since a body may hold millions. */
+type Place = { readonly value: unknown; readonly key: string | number; readonly outer: Place | undefined };
+
+function pathOf(place: Place | undefined): string {
+  const keys: (string | number)[] = [];
+  for (let at = place; at?.outer !== undefined; at = at.outer) keys.push(at.key);
+  return keys.reverse().join('.');
+}
+
 /** The path of a text, key or value, that Postgres could not give back the same. Not recursive: JSON may nest as it likes. */
 export function findUnstorable(root: unknown, name: string): string | undefined {
-  const left: [path: string, value: unknown][] = [['', root]];
+  const left: Place[] = [{ value: root, key: '', outer: undefined }];
   for (let next = left.pop(); next !== undefined; next = left.pop()) {
-    const [path, value] = next;
-    if (typeof value === 'string' && !isStorable(value)) return path || name;
+    const { value } = next;
+    if (typeof value === 'string' && !isStorable(value)) return pathOf(next) || name;
     if (!isRecord(value)) continue;
     for (const key of keysOf(value)) {
-      if (typeof key === 'string' && !isStorable(key)) return `a key of ${path || name}`;
+      if (typeof key === 'string' && !isStorable(key)) return `a key of ${pathOf(next) || name}`;
       const inner = value[key];
-      if (typeof inner === 'string' || isRecord(inner)) left.push([path === '' ? `${key}` : `${path}.${key}`, inner]);
+      if (isRecord(inner) || (typeof inner === 'string' && !isStorable(inner)))
+        left.push({ value: inner, key, outer: next });
     }
   }
   return undefined;

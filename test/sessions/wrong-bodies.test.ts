@@ -13,6 +13,7 @@ t.test('a body that is wrong a million times is refused for the first, at once a
     [`${block.repeat(100_000)}1`, 'content.100000 must be an object'],
     [`${block.repeat(100_000)}{"type":5}`, 'content.100000.type must be a string'],
     [`{"type":"text","what":[${'1,'.repeat(2_000_000)}1]}`, 'tool_use_id: no such call'],
+    [`{"type":"text","what":[${'[],'.repeat(2_000_000)}[]]}`, 'tool_use_id: no such call'],
   ];
   const { heapUsed } = process.memoryUsage();
   let most = heapUsed;
