@@ -4,7 +4,8 @@ import { isUniqueViolation } from '../db/failures.ts';
 import { rfc3339 } from '../db/sql.ts';
 import type { EnvironmentType } from '../db/tables.ts';
 import { environmentNotFound, QueueError } from '../queue/errors.ts';
-import { checkText, invalidMetadata, isStorable, LIMITS, metadataProblems, tooManyPairs } from '../queue/limits.ts';
+import { checkText, invalidMetadata, LIMITS, tooManyPairs } from '../queue/limits.ts';
+import { mergedMetadata, readPatch } from '../queue/metadata.ts';
 import {
   ENVIRONMENT_COLUMNS,
   type Environment,
@@ -38,17 +39,13 @@ export async function updateEnvironment(
   const { name, description, type, metadata = {} } = change;
   if (name !== undefined) checkText('name', name, LIMITS.nameCharacters);
   if (description) checkText('description', description, LIMITS.descriptionCharacters);
-  const isDelete = (value: string | null) => value === null || value === '';
-  const pairs = Object.entries(metadata);
-  const deletes = pairs.flatMap(([key, value]) => (isDelete(value) && isStorable(key) ? [key] : []));
-  const sets = Object.fromEntries(pairs.filter(([, value]) => !isDelete(value)));
-  const problems = metadataProblems(sets);
+  const { problems, ...changes } = readPatch(metadata, (value) => value === null || value === '');
   if (problems.length > 0) throw invalidMetadata(problems);
 
   const { environments } = database.names;
   const statement = sql<Outcome>`
     with current as materialized (
-      select e.id, e.type, e.archived_at, (e.metadata - ${deletes}::text[]) || ${JSON.stringify(sets)}::jsonb as merged
+      select e.id, e.type, e.archived_at, ${mergedMetadata('e', changes)} as merged
       from ${environments} e where e.id = ${id} for update
     ), counted as materialized (
       select c.id, c.type, c.archived_at, c.merged, (select count(*) from jsonb_object_keys(c.merged))::integer as pairs

@@ -34,6 +34,22 @@ export async function patchMetadata(
 
 export type MetadataPatch = Readonly<Record<string, string | null>>;
 
+type ReadPatch = { readonly deletes: readonly string[]; readonly sets: Readonly<Record<string, unknown>> };
+
+/** What a patch deletes, sets, and what is wrong with that in itself. */
+export function readPatch(
+  patch: MetadataPatch,
+  isDelete: (value: string | null) => boolean = (value) => value === null,
+): ReadPatch & { readonly problems: string[] } {
+  const deletes = Object.keys(patch).filter((key) => isDelete(patch[key] ?? null) && isStorable(key)); // others cannot be there
+  const sets = Object.fromEntries(Object.entries(patch).filter(([, value]) => !isDelete(value)));
+  return { deletes, sets, problems: metadataProblems(sets) };
+}
+
+/** A row's metadata with the patch merged in. */
+export const mergedMetadata = (alias: string, { deletes, sets }: ReadPatch): RawBuilder<unknown> =>
+  sql`(${sql.ref(`${alias}.metadata`)} - ${deletes}::text[]) || ${JSON.stringify(sets)}::jsonb`;
+
 /**
  * The merge, on the one item that `where` tells of `w`. Without one: what it is called now, where `elsewhere` finds that. All text:
  * the connection may be a caller's. Refuses: invalid_metadata.
@@ -46,9 +62,7 @@ export async function mergeMetadata(
 ): Promise<WorkItem | { readonly presentId: string | null }> {
   if (!isRecord(patch)) throw invalidMetadata(['metadata must be an object']);
   const { workItems } = database.names;
-  const deletes = Object.keys(patch).filter((key) => patch[key] === null && isStorable(key)); // others cannot be there
-  const sets = Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== null));
-  const problems = metadataProblems(sets);
+  const { deletes, sets, problems } = readPatch(patch);
   // What is wrong in itself never reaches SQL; the statement then only counts what the merge would make, by the keys.
   const merging =
     problems.length === 0
@@ -60,7 +74,7 @@ export async function mergeMetadata(
         );
   const [row] = await database.rows(sql<Row>`
     with current as materialized (
-      select w.seq, (w.metadata - ${deletes}::text[]) || ${JSON.stringify(merging)}::jsonb as merged
+      select w.seq, ${mergedMetadata('w', { deletes, sets: merging })} as merged
       from ${workItems} w where ${where} for update
     ), counted as materialized (
       select c.seq, c.merged, (select count(*) from jsonb_object_keys(c.merged))::integer as pairs from current c

@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
-import { checkText, invalidMetadata, isStorable, LIMITS, metadataProblems, tooManyPairs } from '../queue/limits.ts';
-import type { MetadataPatch } from '../queue/metadata.ts';
+import { checkText, invalidMetadata, LIMITS, tooManyPairs } from '../queue/limits.ts';
+import { type MetadataPatch, mergedMetadata, readPatch } from '../queue/metadata.ts';
 import { type Session, type SessionRow, sessionAnswer, sessionNotFound, toSession } from './session.ts';
 
 export type SessionChange = {
@@ -18,14 +18,12 @@ export async function updateSession(
   { title, metadata: patch = {} }: SessionChange,
 ): Promise<Session> {
   if (title !== undefined && title !== null) checkText('title', title, LIMITS.titleCharacters);
-  const sets = Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== null));
-  const problems = metadataProblems(sets);
+  const { problems, ...changes } = readPatch(patch);
   if (problems.length > 0) throw invalidMetadata(problems);
-  const deletes = Object.keys(patch).filter((key) => patch[key] === null && isStorable(key));
   const { sessions } = database.names;
   const [row] = await database.rows(sql<Omit<SessionRow, 'id'> & { id: string | null; pairs: string }>`
     with current as materialized (
-      select s.id, (s.metadata - ${deletes}::text[]) || ${JSON.stringify(sets)}::jsonb as merged
+      select s.id, ${mergedMetadata('s', changes)} as merged
       from ${sessions} s where s.id = ${id} for no key update
     ), counted as materialized (
       select c.id, c.merged, (select count(*) from jsonb_object_keys(c.merged)) as pairs from current c
