@@ -23,14 +23,18 @@ export function registerDraining(app: App, onDrain: () => void): void {
   const leaving = new AbortController();
   // Node does not count a connection as idle before its first request: it would hold the end up for the whole grace.
   const unused = new Map<Socket, number>();
-  const open = new Set<Socket>();
-  app.server.on('connection', (socket) => {
-    open.add(socket);
-    unused.set(socket, performance.now());
-    socket.once('close', () => {
-      open.delete(socket);
+  // No listener on each socket: beside Node's own for 'close' it makes what a request leaves behind outlive two scavenges, and those take 10 ms then in place of 0.3.
+  const forgetClosed = () => {
+    for (const socket of unused.keys()) {
+      if (!socket.destroyed) return; // the older ones first; none stays unused for longer than Node waits for a request
       unused.delete(socket);
-    });
+    }
+  };
+  const connections = () =>
+    new Promise<number>((resolve) => app.server.getConnections((_error, count) => resolve(count)));
+  app.server.on('connection', (socket) => {
+    forgetClosed();
+    unused.set(socket, performance.now());
   });
   app.addHook('onRequest', async ({ raw }) => void unused.delete(raw.socket));
   app.addHook('onSend', async (_request, reply) => {
@@ -41,7 +45,7 @@ export function registerDraining(app: App, onDrain: () => void): void {
     leaving.abort();
     onDrain();
     const began = performance.now();
-    while (open.size > 0 && performance.now() - began < graceMs) {
+    while ((await connections()) > 0 && performance.now() - began < graceMs) {
       await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
       const before = performance.now() - IDLE_MS;
       for (const [socket, since] of unused) if (since < before) socket.destroy();
