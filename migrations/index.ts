@@ -2,6 +2,7 @@ import * as workQueue from './0001_work_queue.ts';
 import * as controlPlane from './0002_control_plane.ts';
 import * as processLane from './0003_process_lane.ts';
 import * as sessions from './0004_sessions.ts';
+import * as hotPath from './0005_hot_path.ts';
 
 /** Every migration, in order. Forward only: a change to what has landed is a new file. */
 export const MIGRATIONS = {
@@ -9,4 +10,5 @@ export const MIGRATIONS = {
   '0002_control_plane': controlPlane,
   '0003_process_lane': processLane,
   '0004_sessions': sessions,
+  '0005_hot_path': hotPath,
 } as const;

@@ -2,7 +2,7 @@ import { type RawBuilder, sql } from 'kysely';
 import type { Database } from './db/connect.ts';
 import { given, type TableNames } from './db/sql.ts';
 import { isLapsed } from './process/free-items.ts';
-import { WORK_KINDS } from './queue/items.ts';
+import { standsIn, WORK_KINDS } from './queue/items.ts';
 import { SWEEP_PATIENCE_SECONDS } from './queue/sweep.ts';
 import { hasUnserved } from './sessions/rearm.ts';
 
@@ -27,7 +27,7 @@ export async function lookOver(database: Database, lines: readonly WaitingLine[]
   const isFree = sql`(w.lease_expires_at is null or w.lease_expires_at <= clock_timestamp())`;
   const isOldEnough = sql`(t.age_ms = 0 or w.created_at <= statement_timestamp() - t.age_ms * interval '1 millisecond')`;
   const item = (where: RawBuilder<unknown>) => sql`exists (
-    select from ${workItems} w where w.environment_id = t.environment_id and w.lane = 'wire' and ${where} and ${isOldEnough})`;
+    select from ${workItems} w where ${standsIn(sql`t.environment_id`)} and ${where} and ${isOldEnough})`;
   const [row] = await database.rows(sql<Omit<Overview, 'found'> & { found: string | null }>`
     select (
       select json_agg(t.slot - 1)::text

@@ -1,18 +1,11 @@
 import { join } from 'node:path';
-import {
-  type CompiledQuery,
-  Kysely,
-  type Transaction as KyselyTransaction,
-  PGliteDialect,
-  PostgresDialect,
-  type QueryExecutorProvider,
-} from 'kysely';
+import { Kysely, type Transaction as KyselyTransaction, PGliteDialect, PostgresDialect } from 'kysely';
 import pg from 'pg';
 import { PoolClient, PreparingClient } from './client.ts';
 import { DatabaseUnavailable, isUnavailable } from './failures.ts';
 import { type Listen, listenOnPglite, listenOnPostgres } from './listen.ts';
 import { lockFolder } from './lock-folder.ts';
-import { type TableNames, tableNames } from './sql.ts';
+import { type Statement, type TableNames, tableNames } from './sql.ts';
 import type { Tables } from './tables.ts';
 
 /**
@@ -29,9 +22,6 @@ export type CallerTransaction =
  */
 // biome-ignore lint/suspicious/noExplicitAny: the caller's own database type does not concern us
 export type QueueTransaction = KyselyTransaction<any>;
-
-/** A statement: the `sql` template's or a builder's. */
-type Statement<Row> = { compile(provider: QueryExecutorProvider): CompiledQuery<Row> };
 
 export type Database = {
   readonly engine: 'postgres' | 'pglite';
@@ -75,6 +65,11 @@ export const IN_MEMORY = 'memory://';
 const CONNECT_TIMEOUT_MS = 5_000;
 /** Past its statement timeout a server is given this long to say so; then the connection counts as lost. */
 const SILENCE_MS = 1_000;
+/**
+ * Named statements keep the plans that they got while a table was empty, when reading it whole is the best that there is. Each of ours has its index;
+ * and none runs for so long that compiling it would pay.
+ */
+const PLANNING = 'set enable_seqscan = off; set jit = off';
 /** Also a channel name and part of both engines' LISTEN without quoting. */
 const SCHEMA_NAME = /^[a-z_][a-z0-9_]{0,49}$/;
 
@@ -173,7 +168,10 @@ function openPostgres(options: DatabaseOptions, onFault: (error: unknown, what: 
       if ('client' in error) delete error.client;
       onFault(error, 'an idle database connection broke');
     });
-    pool.on('connect', (client) => client.on('error', (error) => onFault(error, 'a database connection broke')));
+    pool.on('connect', (client) => {
+      client.on('error', (error) => onFault(error, 'a database connection broke'));
+      if (session.Client === PreparingClient) client.query(PLANNING).catch(() => {}); // whoever is to use it is told
+    });
     const kysely = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
     const close = async () => {
       if (pool.ending) return;

@@ -115,6 +115,10 @@ export const laneOf = (kind: RawBuilder<unknown>, environmentType: RawBuilder<un
 /** What tells whom an item is for. */
 export type Offered = Pick<WorkItem, 'kind' | 'environmentId'> & { readonly lane: Lane };
 
+/** Of a live item `w` on the wire: where it stands, as the indexes of those have it, and no index that holds finished items (`migrations/0005_hot_path.ts`). */
+export const standsIn = (environmentId: unknown): RawBuilder<unknown> =>
+  sql`(w.environment_id || '') = ${environmentId} and w.lane = 'wire'`;
+
 /** Whom new work wakes: the polls that wait on its environment, or those who claim its kind. */
 export const topicOf = ({ lane, kind, environmentId }: Offered): string =>
   lane === 'wire' ? environmentId : kindTopic(kind);

@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { rfc3339 } from '../db/sql.ts';
 import { environmentNotFound } from './errors.ts';
-import type { WorkState } from './items.ts';
+import { standsIn, type WorkState } from './items.ts';
 
 export type Worker = {
   readonly workerId: string;
@@ -27,7 +27,7 @@ export const HOLDS_PER_WORKER_MAX = 100;
  */
 export async function workers(database: Database, environmentId: string): Promise<Worker[]> {
   const { workItems, workerSightings, environments } = database.names;
-  const isHeld = sql`w.environment_id = ${environmentId} and w.lane = 'wire' and w.worker_id is not null
+  const isHeld = sql`${standsIn(environmentId)} and w.worker_id is not null
         and w.lease_expires_at > clock_timestamp()`;
   const columns = sql`w.worker_id, w.seq, w.id, w.session_id, w.state, w.lease_expires_at`;
   const rows = await database.rows(sql<{ workerId: string | null; lastPollAt: string | null; holds: string }>`
