@@ -68,8 +68,8 @@ export function createQueue({
   const origin = mintId('req');
   const listeners = createListeners();
   const handOuts = createHandOuts({
-    async look(environmentId, minQueuedAgeMs, takers) {
-      const found = await poll(database, environmentId, takers, { ...settings, minQueuedAgeMs });
+    async look(environmentId, minQueuedAgeMs, takers, isDeep) {
+      const found = await poll(database, environmentId, takers, { ...settings, minQueuedAgeMs, isDeep });
       if (found.isFollowed) wake(environmentId);
       return found;
     },

@@ -12,11 +12,11 @@ export type TakeRequest = Taker & {
   readonly signal?: AbortSignal | undefined;
 };
 
-type Found = Pick<Look, 'handOuts' | 'setAside'>;
+type Found = Pick<Look, 'handOuts' | 'setAside' | 'lapsesInMs'>;
 
 export type HandOutsOptions = {
-  /** One look at the database for a line of takers. */
-  look(environmentId: string, minQueuedAgeMs: number, takers: readonly Taker[]): Promise<Found>;
+  /** One look at the database for a line of takers. `isDeep`: also for what is held and has lapsed. */
+  look(environmentId: string, minQueuedAgeMs: number, takers: readonly Taker[], isDeep: boolean): Promise<Found>;
   /** Undoes a hand-out that reached nobody, and wakes the environment's lines. */
   putBack(handOut: HandOut): Promise<void>;
   /**
@@ -51,6 +51,8 @@ type Line = {
   looking: boolean;
   /** The last look found less than was asked for, and nothing has woken the line since. */
   isEmpty: boolean;
+  /** Until then nothing that is held can lapse: looks need not read it all. Undefined before the first look. */
+  nothingLapsesBefore: number | undefined;
   /** How many takers the next look is for: few where there was little. */
   takersNext: number;
   /** When the last one left. */
@@ -65,6 +67,8 @@ const LOOK_AGAIN_MS = 100;
 /** Over all lines: the rest wait their turn, one look each, so that no environment has the database to itself. */
 const LOOKS_IN_FLIGHT_MAX = 6;
 export const WAITERS_MAX = 50_000;
+/** No lease of what is held is given for less (contract §7). */
+const LEASE_MS_MIN = 1_000;
 /** A line that nobody stands in is remembered for this long: idle workers come back every one to four seconds. */
 const LINE_KEPT_MS = 10_000;
 
@@ -84,7 +88,14 @@ export function createHandOuts({ look, putBack, isWatched = () => false, ...opti
     const here = lines.get(environmentId) ?? [];
     let line = here.find((other) => other.minQueuedAgeMs === minQueuedAgeMs);
     if (line === undefined) {
-      const fate = { woken: false, looking: false, isEmpty: false, leftAt: 0, again: undefined };
+      const fate = {
+        woken: false,
+        looking: false,
+        isEmpty: false,
+        leftAt: 0,
+        nothingLapsesBefore: undefined,
+        again: undefined,
+      };
       const takersNext = Math.min(TAKERS_PER_LOOK_FIRST, takersPerLookMax);
       line = { environmentId, minQueuedAgeMs, waiters: new Set(), fresh: new Set(), takersNext, ...fate };
       lines.set(environmentId, [...here, line]);
@@ -109,8 +120,7 @@ export function createHandOuts({ look, putBack, isWatched = () => false, ...opti
   function forgetIfEmpty(line: Line): void {
     if (line.looking || line.waiters.size > 0) return;
     clearTimeout(line.again);
-    if (line.isEmpty && isWatched()) line.leftAt = now();
-    else forget(line);
+    if (line.nothingLapsesBefore === undefined || !isWatched()) forget(line);
   }
 
   function forget(line: Line): void {
@@ -127,6 +137,8 @@ export function createHandOuts({ look, putBack, isWatched = () => false, ...opti
   }
 
   async function lookOnce(line: Line): Promise<void> {
+    const beganAt = now();
+    const isDeep = !isWatched() || beganAt >= (line.nothingLapsesBefore ?? 0);
     const takers = [...line.waiters.values().take(line.takersNext)];
     const before = [...line.fresh];
     for (const waiter of takers) waiter.inLook = true;
@@ -136,6 +148,7 @@ export function createHandOuts({ look, putBack, isWatched = () => false, ...opti
         line.environmentId,
         line.minQueuedAgeMs,
         takers.map((waiter) => waiter.request),
+        isDeep,
       );
     } catch (error) {
       for (const waiter of takers) waiter.inLook = false;
@@ -144,6 +157,11 @@ export function createHandOuts({ look, putBack, isWatched = () => false, ...opti
       clearTimeout(line.again);
       line.again = setTimeout(() => wakeLine(line), LOOK_AGAIN_MS);
       return;
+    }
+    if (isDeep) {
+      // Where as much was found as was asked for there may be more of it. What others hold or give out meanwhile, they hold for a while yet.
+      const isAll = found.setAside === 0 && found.handOuts.some((handOut) => handOut === null);
+      line.nothingLapsesBefore = isAll ? beganAt + Math.min(found.lapsesInMs ?? LEASE_MS_MIN, LEASE_MS_MIN) : beganAt;
     }
     const unwanted: HandOut[] = [];
     for (const [index, waiter] of takers.entries()) {
@@ -195,6 +213,7 @@ export function createHandOuts({ look, putBack, isWatched = () => false, ...opti
           request.signal?.removeEventListener('abort', abort);
           if (line.waiters.delete(waiter)) waiting--;
           line.fresh.delete(waiter);
+          line.leftAt = now();
           forgetIfEmpty(line);
         };
         const waiter: Waiter = {
@@ -235,10 +254,12 @@ export function createHandOuts({ look, putBack, isWatched = () => false, ...opti
       return [...lines.values()].flat();
     },
 
-    /** There is something for this line: look. */
+    /** There is something for this line: look, also for what has lapsed. */
     wakeLine({ environmentId, minQueuedAgeMs }: Pick<Line, 'environmentId' | 'minQueuedAgeMs'>): void {
       const line = lines.get(environmentId)?.find((other) => other.minQueuedAgeMs === minQueuedAgeMs);
-      if (line !== undefined) wakeLine(line);
+      if (line === undefined) return;
+      line.nothingLapsesBefore = 0;
+      wakeLine(line);
     },
 
     /** There may be work: look again for those who wait. Without an environment: everywhere. */

@@ -1,9 +1,10 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
-import { given, rfc3339 } from '../db/sql.ts';
+import { fixed, givenLater, rfc3339 } from '../db/sql.ts';
 import { QueueError } from './errors.ts';
 import type { WorkRef, WorkState } from './items.ts';
 import {
+  besides,
   type HELD,
   type Locking,
   isPolled,
@@ -12,6 +13,9 @@ import {
   type Missing,
   missing,
   missingColumns,
+  readShape,
+  type SetShape,
+  setShape,
 } from './sets.ts';
 import type { QueueSettings } from './settings.ts';
 
@@ -36,41 +40,40 @@ export type Heartbeat = {
   readonly ttlSeconds: number;
 };
 
-/**
- * Extends the leases of a set of items (distinct ids), answers in the order asked. The token is compared as text and the
- * new one is the database's own instant, strictly increasing; a marked retry of the beat before is answered with the
- * current token. Writes no indexed column but the state, and that only on starting → active.
- * Refuses, each for itself: not_found; precondition_failed, with the current state in `details`.
- */
-export async function heartbeat(
-  database: Database,
-  requests: readonly HeartbeatRequest[],
-  { leaseTtlSeconds, leaseTtlSecondsMax }: Pick<QueueSettings, 'leaseTtlSeconds' | 'leaseTtlSecondsMax'>,
-  locking: Locking = 'wait',
-): Promise<(Heartbeat | QueueError | typeof HELD)[]> {
-  const { workItems, environments } = database.names;
+type Args = Pick<QueueSettings, 'leaseTtlSeconds' | 'leaseTtlSecondsMax'> & {
+  readonly requests: readonly HeartbeatRequest[];
+};
+
+const statement = fixed<Args, Row, SetShape>((value, names, shape) => {
+  const [locking, extent] = readShape(shape);
+  const { workItems, environments } = names;
   const ttlSeconds = (
     desired: RawBuilder<unknown>,
-  ) => sql`least(coalesce(${desired}, e.lease_ttl_seconds, ${leaseTtlSeconds}::integer),
-    coalesce(e.lease_ttl_max_seconds, ${leaseTtlSecondsMax}::integer))`;
-  const rows = await database.rows(sql<Row>`
+  ) => sql`least(coalesce(${desired}, e.lease_ttl_seconds, ${value((of) => of.leaseTtlSeconds)}::integer),
+    coalesce(e.lease_ttl_max_seconds, ${value((of) => of.leaseTtlSecondsMax)}::integer))`;
+  return sql`
     with wanted as materialized (
       select t.environment_id, t.id, t.expected, t.desired, t.is_retry, t.slot
-      from ${given(requests, {
-        environment_id: ['text', (r) => r.environmentId],
-        id: ['text', (r) => r.id],
-        expected: ['text', (r) => r.expectedLastHeartbeat],
-        desired: ['integer', (r) => r.desiredTtlSeconds],
-        is_retry: ['boolean', (r) => r.isRetry],
-      })}
+      from ${givenLater(
+        value,
+        ({ requests }) => requests,
+        {
+          environment_id: ['text', (r) => r.environmentId],
+          id: ['text', (r) => r.id],
+          expected: ['text', (r) => r.expectedLastHeartbeat],
+          desired: ['integer', (r) => r.desiredTtlSeconds],
+          is_retry: ['boolean', (r) => r.isRetry],
+        },
+        extent,
+      )}
     ), current as materialized (
-      select w.seq, w.id, w.environment_id, w.state, w.last_heartbeat, ${ttlSeconds(sql`wanted.desired`)} as ttl_seconds,
+      select wanted.slot, w.seq, w.state, w.last_heartbeat, ${ttlSeconds(sql`wanted.desired`)} as ttl_seconds,
         coalesce(w.lease_ttl_seconds, ${ttlSeconds(sql`null::integer`)}) as lease_ttl_seconds,
         case
-          when w.state = 'starting' and wanted.expected = ${NO_HEARTBEAT} then 'beat'
+          when w.state = 'starting' and wanted.expected = ${sql.lit(NO_HEARTBEAT)} then 'beat'
           when w.state = 'active' and wanted.expected = ${rfc3339(sql`w.last_heartbeat`)} then 'beat'
           when w.state = 'active' and wanted.is_retry
-            and wanted.expected = coalesce(${rfc3339(sql`w.replaced_heartbeat`)}, ${NO_HEARTBEAT}) then 'replay'
+            and wanted.expected = coalesce(${rfc3339(sql`w.replaced_heartbeat`)}, ${sql.lit(NO_HEARTBEAT)}) then 'replay'
           when w.state = 'stopping' then 'over'
           when w.state = 'stopped' and (w.started_at is not null or w.lapsed_state = 'active') then 'over'
           else 'refused'
@@ -87,16 +90,30 @@ export async function heartbeat(
         replaced_heartbeat = case c.decision when 'beat' then w.last_heartbeat else w.replaced_heartbeat end,
         lease_expires_at = clock_timestamp() + c.ttl_seconds * interval '1 second', lease_ttl_seconds = c.ttl_seconds
       from current c where w.seq = c.seq and c.decision in ('beat', 'replay')
-      returning w.seq, w.state, w.last_heartbeat, w.lease_ttl_seconds
+      returning c.slot, w.seq, w.state, w.last_heartbeat, w.lease_ttl_seconds
     )
     select wanted.expected, c.decision, coalesce(x.state, c.state) as state,
       ${rfc3339(sql`coalesce(x.last_heartbeat, c.last_heartbeat)`)} as "lastHeartbeat",
       coalesce(x.lease_ttl_seconds, c.lease_ttl_seconds) as "ttlSeconds", x.seq is not null as "leaseExtended",
-      ${missingColumns(database.names, locking)}
-    from wanted
-      left join current c on c.id = wanted.id and c.environment_id = wanted.environment_id
-      left join extended x on x.seq = c.seq
-    order by wanted.slot`);
+      ${missingColumns(names, locking, sql`c.seq`)}
+    from wanted ${besides} current c on c.slot = wanted.slot ${besides} extended x on x.slot = c.slot
+    order by wanted.slot`;
+});
+
+/**
+ * Extends the leases of a set of items (distinct ids), answers in the order asked. The token is compared as text and the
+ * new one is the database's own instant, strictly increasing; a marked retry of the beat before is answered with the
+ * current token. Writes no indexed column but the state, and that only on starting → active.
+ * Refuses, each for itself: not_found; precondition_failed, with the current state in `details`.
+ */
+export async function heartbeat(
+  database: Database,
+  requests: readonly HeartbeatRequest[],
+  { leaseTtlSeconds, leaseTtlSecondsMax }: Pick<QueueSettings, 'leaseTtlSeconds' | 'leaseTtlSecondsMax'>,
+  locking: Locking = 'wait',
+): Promise<(Heartbeat | QueueError | typeof HELD)[]> {
+  const args = { requests, leaseTtlSeconds, leaseTtlSecondsMax };
+  const rows = await database.rows(statement(database.names, args, setShape(locking, requests)));
   return rows.map((row) => {
     if (row.state === null) return missing(row);
     const { lastHeartbeat, leaseExtended, state, ttlSeconds } = row;

@@ -1,5 +1,5 @@
 import { type RawBuilder, sql } from 'kysely';
-import type { TableNames } from '../db/sql.ts';
+import { type Extent, extentOf, type TableNames } from '../db/sql.ts';
 import type { QueueError } from './errors.ts';
 import { notFound, presentId, type WorkRef } from './items.ts';
 import { isStorable } from './limits.ts';
@@ -21,13 +21,34 @@ export const lockClause = (locking: Locking): RawBuilder<unknown> =>
 export const isThere = sql`(w.environment_id = wanted.environment_id) is true`;
 export const isPolled = sql`(w.lane = 'wire') is true`;
 
-/** What the statements of sets say of an id that they could not act on; `wanted` is theirs. All text: the connection may be a caller's. */
-export type Missing = { readonly asked: string; readonly presentId: string | null; readonly held: 'true' | 'false' };
+/** What a statement of a set differs in; it is compiled once for each. */
+export type SetShape = `${Locking} ${Extent}`;
+export const setShape = (locking: Locking, requests: readonly unknown[]): SetShape =>
+  `${locking} ${extentOf(requests)}`;
+export const readShape = (shape: SetShape): [Locking, Extent] => shape.split(' ') as [Locking, Extent];
 
-export const missingColumns = (names: TableNames, locking: Locking): RawBuilder<unknown> => {
+/** What the statements of sets say of an id that they could not act on; `wanted` is theirs. All text: the connection may be a caller's. */
+export type Missing = {
+  readonly asked: string;
+  readonly presentId: string | null;
+  readonly held: 'true' | 'false' | null;
+};
+
+/**
+ * What was found, beside what was wanted. It is part of it, so a left join would tell the same, but this one cannot be a nested loop: taking the set for one row, the
+ * planner would choose that, and compare each with each.
+ */
+export const besides = sql`full join`;
+
+export const missingColumns = (
+  names: TableNames,
+  locking: Locking,
+  found: RawBuilder<unknown>,
+): RawBuilder<unknown> => {
   const held = sql`exists (select from ${names.workItems} w where w.id = wanted.id and w.environment_id = wanted.environment_id)`;
-  return sql`wanted.id as asked, ${presentId(names, sql`wanted.environment_id`, sql`wanted.id`)} as "presentId",
-    (${locking === 'skip' ? held : sql`false`})::text as held`;
+  const unlessFound = (answer: RawBuilder<unknown>) => sql`case when ${found} is null then ${answer} end`;
+  return sql`wanted.id as asked, ${unlessFound(presentId(names, sql`wanted.environment_id`, sql`wanted.id`))} as "presentId",
+    (${locking === 'skip' ? unlessFound(held) : sql`false`})::text as held`;
 };
 
 export const missing = ({ asked, presentId, held }: Missing): QueueError | typeof HELD =>

@@ -1,10 +1,11 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
-import { given } from '../db/sql.ts';
+import { fixed, givenLater } from '../db/sql.ts';
 import { QueueError } from './errors.ts';
 import { successors } from './follow-up.ts';
 import type { WorkRef, WorkState } from './items.ts';
 import {
+  besides,
   type HELD,
   type Locking,
   isPolled,
@@ -13,6 +14,9 @@ import {
   type Missing,
   missing,
   missingColumns,
+  readShape,
+  type SetShape,
+  setShape,
 } from './sets.ts';
 
 export type StopRequest = WorkRef & {
@@ -27,28 +31,25 @@ export type Stopped = {
   readonly isFollowed: boolean;
 };
 
-/**
- * Stops a set of items (distinct ids), answers in the order asked (contract §4). A stopped item never changes again. What
- * asked first stays the reason, unless the item is never wound down: then it ends as `abandoned`. What frees its slot, be it to wind down, is followed by the item's follow-up.
- * Refuses, each for itself: not_found; conflict when it is stopped, or stopping and not forced.
- */
-export async function stop(
-  database: Database,
-  requests: readonly StopRequest[],
-  locking: Locking = 'wait',
-): Promise<(Stopped | QueueError | typeof HELD)[]> {
-  const { workItems } = database.names;
-  const rows = await database.rows(sql<Row>`
+const statement = fixed<readonly StopRequest[], Row, SetShape>((value, names, shape) => {
+  const [locking, extent] = readShape(shape);
+  const { workItems } = names;
+  return sql`
     with wanted as materialized (
       select t.environment_id, t.id, t.force, t.reason, t.slot
-      from ${given(requests, {
-        environment_id: ['text', (r) => r.environmentId],
-        id: ['text', (r) => r.id],
-        force: ['boolean', (r) => r.force],
-        reason: ['text', (r) => r.reason],
-      })}
+      from ${givenLater(
+        value,
+        (requests) => requests,
+        {
+          environment_id: ['text', (r) => r.environmentId],
+          id: ['text', (r) => r.id],
+          force: ['boolean', (r) => r.force],
+          reason: ['text', (r) => r.reason],
+        },
+        extent,
+      )}
     ), current as materialized (
-      select w.seq, w.id, w.environment_id, w.session_id, w.kind, w.lane, w.state, w.follow_up, wanted.reason,
+      select wanted.slot, w.seq, w.environment_id, w.session_id, w.kind, w.lane, w.state, w.follow_up, wanted.reason,
         case
           when w.state in ('queued', 'starting') then 'stopped'
           when w.state in ('active', 'stopping') and wanted.force then 'stopped'
@@ -67,12 +68,25 @@ export async function stop(
       returning w.seq, c.state, c.environment_id, c.session_id, c.kind, c.lane, c.follow_up
     ), freed as (
       select d.seq, d.environment_id, d.session_id, d.kind, d.lane, d.follow_up from changed d where d.state <> 'stopping'
-    ), ${successors(database.names, 'freed')}
+    ), ${successors(names, 'freed')}
     select c.state, c.next_state as "nextState",
-      exists (select from successor s where s.id = c.follow_up ->> 'id')::text as "isFollowed",
-      ${missingColumns(database.names, locking)}
-    from wanted left join current c on c.id = wanted.id and c.environment_id = wanted.environment_id
-    order by wanted.slot`);
+      (c.follow_up is not null and exists (select from successor s where s.id = c.follow_up ->> 'id'))::text as "isFollowed",
+      ${missingColumns(names, locking, sql`c.seq`)}
+    from wanted ${besides} current c on c.slot = wanted.slot
+    order by wanted.slot`;
+});
+
+/**
+ * Stops a set of items (distinct ids), answers in the order asked (contract §4). A stopped item never changes again. What
+ * asked first stays the reason, unless the item is never wound down: then it ends as `abandoned`. What frees its slot, be it to wind down, is followed by the item's follow-up.
+ * Refuses, each for itself: not_found; conflict when it is stopped, or stopping and not forced.
+ */
+export async function stop(
+  database: Database,
+  requests: readonly StopRequest[],
+  locking: Locking = 'wait',
+): Promise<(Stopped | QueueError | typeof HELD)[]> {
+  const rows = await database.rows(statement(database.names, requests, setShape(locking, requests)));
   return rows.map((row) => {
     if (row.state === null) return missing(row);
     if (row.nextState === null) return new QueueError('conflict', `work item ${row.asked} is already ${row.state}`);

@@ -59,9 +59,8 @@ t.test('a line is known to be empty for a while after its last poll, until it is
   take('late', 999);
   t.equal(looks.length, 2, 'the next one is');
   await looks[1]?.find('1');
-  t.equal(handOuts.lines().length, 0, 'a line that is not empty is not kept');
-
   take('again', 999).leave();
+  t.equal(looks.length, 3, 'a line that had work is kept, but is not known to be empty');
   await looks[2]?.find();
   nowMs += 9_999;
   t.equal(handOuts.lines().length, 1);
@@ -134,4 +133,46 @@ t.test('a line where a look found all that it was for is not known to be empty',
   t.match(once.seen, { settled: true, value: '1' });
   take('next', 999);
   t.equal(looks.length, 3, 'there may be more');
+});
+
+t.test('what is held is read again when it may have lapsed, at the latest after the shortest lease', async (t) => {
+  let nowMs = 0;
+  const { take, looks, handOuts } = gatedHandOuts(t, { isWatched: () => true, now: () => nowMs });
+  take('first');
+  t.equal(looks[0]?.isDeep, true, 'nothing is known yet');
+  await looks[0]?.findBefore(400);
+  const deepAt = async (ms: number, lapsesInMs: number, ...items: string[]) => {
+    nowMs = ms;
+    take('next');
+    const look = looks.at(-1);
+    await look?.findBefore(lapsesInMs, ...items);
+    return look?.isDeep;
+  };
+  t.equal(await deepAt(399, 0), false, 'and a look that is not deep tells nothing of it');
+  t.equal(await deepAt(400, 60_000), true);
+  t.equal(await deepAt(1_399, 0), false);
+  t.equal(await deepAt(1_400, 60_000, 'found'), true);
+  t.equal(await deepAt(1_401, 60_000), true, 'where all that was asked for was found, there may be more');
+  t.equal(await deepAt(1_402, 0), false);
+  handOuts.wakeLine({ environmentId: 'env', minQueuedAgeMs: 0 });
+  t.equal(await deepAt(1_403, 60_000), true, 'who looked over all has found something');
+});
+
+t.test('what is held is read by each look where nobody looks over all', async (t) => {
+  const { take, looks } = gatedHandOuts(t);
+  for (let n = 0; n < 3; n++) {
+    take('poll');
+    await looks[n]?.findBefore(60_000);
+  }
+  t.strictSame(
+    looks.map(({ isDeep }) => isDeep),
+    [true, true, true],
+  );
+});
+
+t.test('a look that set something aside may not have seen all that lapsed', async (t) => {
+  const { take, looks } = gatedHandOuts(t, { isWatched: () => true, now: () => 0 });
+  take('poll');
+  await looks[0]?.setAside(1);
+  t.equal(looks[1]?.isDeep, true);
 });

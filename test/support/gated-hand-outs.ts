@@ -8,9 +8,12 @@ type Look = {
   readonly environmentId: string;
   readonly minQueuedAgeMs: number;
   readonly takers: readonly string[];
+  readonly isDeep: boolean;
   find(...items: string[]): Promise<void>;
   /** The same when items were set aside beside. */
   setAside(count: number, ...items: string[]): Promise<void>;
+  /** The same when what is held lapses in so many ms. */
+  findBefore(lapsesInMs: number, ...items: string[]): Promise<void>;
   fail(): Promise<void>;
 };
 
@@ -23,19 +26,21 @@ export function gatedHandOuts(t: Test, options: Partial<HandOutsOptions> = {}) {
   const looks: Look[] = [];
   const back: string[] = [];
   const handOuts = createHandOuts({
-    look: (environmentId, minQueuedAgeMs, takers) =>
+    look: (environmentId, minQueuedAgeMs, takers, isDeep) =>
       new Promise((resolve, reject) => {
-        const setAside = async (count: number, ...items: string[]) => {
+        const answer = async (count: number, lapsesInMs: number | null, items: readonly string[]) => {
           const handOuts = takers.map((_, n) => (items[n] === undefined ? null : handOutOf(items[n])));
-          resolve({ handOuts, setAside: count });
+          resolve({ handOuts, setAside: count, lapsesInMs });
           await turn();
         };
         looks.push({
           environmentId,
           minQueuedAgeMs,
           takers: takers.map((taker) => taker.workerId ?? ''),
-          find: (...items) => setAside(0, ...items),
-          setAside,
+          isDeep,
+          find: (...items) => answer(0, null, items),
+          setAside: (count, ...items) => answer(count, null, items),
+          findBefore: (lapsesInMs, ...items) => answer(0, lapsesInMs, items),
           async fail() {
             reject(new Error('the database is gone'));
             await turn();
