@@ -120,9 +120,11 @@ export function createQueue({
     if (transaction === undefined) announce(offeredOf(enqueued));
   };
 
+  const singleCalls = createSingleCalls({ database, settings, wake });
+
   return {
     ...lane,
-    ...createSingleCalls({ database, settings, wake }),
+    ...singleCalls,
     settings,
 
     /**
@@ -131,7 +133,10 @@ export function createQueue({
      * environment_archived; conflict when the request id is known for another session or kind.
      */
     async enqueue(request: EnqueueRequest, transaction?: CallerTransaction): Promise<Enqueued> {
-      const enqueued = await enqueue(database, traced(request), transaction);
+      const asked = traced(request);
+      const enqueued = await (transaction === undefined
+        ? singleCalls.enqueueOne(asked)
+        : enqueue(database, asked, transaction));
       announceNew([enqueued], transaction);
       return enqueued;
     },

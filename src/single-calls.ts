@@ -1,7 +1,12 @@
+import { sql } from 'kysely';
+import { type AskedEntry, auditInsert } from './control/audit.ts';
 import type { Database } from './db/connect.ts';
 import { isDeadlock } from './db/failures.ts';
+import { given } from './db/sql.ts';
 import { createBatches } from './dispatch/batches.ts';
 import { ack } from './queue/ack.ts';
+import { checkEnqueue } from './queue/check-enqueue.ts';
+import { type Enqueued, type EnqueueRequest, enqueue, enqueueEach } from './queue/enqueue.ts';
 import { type Heartbeat, type HeartbeatRequest, heartbeat } from './queue/heartbeat.ts';
 import { checkRef, type WorkItem, type WorkRef } from './queue/items.ts';
 import { checkInteger, checkText, LIMITS } from './queue/limits.ts';
@@ -21,7 +26,10 @@ export function toHeartbeat({ desiredTtlSeconds, ...request }: BeatRequest): Hea
   return { ...request, desiredTtlSeconds: Math.min(desiredTtlSeconds, LIMITS.leaseTtlSeconds) };
 }
 
-/** What workers call, an item each: those that come at the same time share their statements. */
+/** An enqueue, and who asked for it where that is recorded. */
+type EnqueueCall = { readonly request: EnqueueRequest; readonly entry: AskedEntry | undefined };
+
+/** Calls that come one item each: those that come at the same time share their statements. */
 export function createSingleCalls({
   database,
   settings,
@@ -41,8 +49,21 @@ export function createSingleCalls({
     ...byId,
   });
   const stops = createBatches({ run: (set: readonly StopRequest[], locking) => stop(database, set, locking), ...byId });
+  const enqueues = createBatches({
+    run: (set: readonly EnqueueCall[], locking) => enqueueSet(database, set, locking === 'wait'),
+    // Two of one slot may share a statement: the first covers the second.
+    keyOf: ({ request: { environmentId, requestId, sessionId, kind } }) =>
+      JSON.stringify(requestId === undefined ? [environmentId, sessionId, kind] : [environmentId, requestId]),
+    isDeadlock,
+  });
 
   return {
+    /** Nobody is woken: see `announce`. `entry` is recorded with it. Refuses as `enqueue`. */
+    async enqueueOne(request: EnqueueRequest, entry?: AskedEntry): Promise<Enqueued> {
+      checkEnqueue(request);
+      return enqueues({ request, entry });
+    },
+
     /** Refuses: not_found. */
     async ackOne(ref: WorkRef): Promise<WorkItem> {
       checkRef(ref);
@@ -63,4 +84,34 @@ export function createSingleCalls({
       return stopped;
     },
   };
+}
+
+async function enqueueSet(database: Database, calls: readonly EnqueueCall[], isAlone: boolean) {
+  const [only] = calls;
+  if (isAlone && only !== undefined) {
+    return [await enqueue(database, only.request, undefined, entriesOf(database, [only]))];
+  }
+  return enqueueEach(
+    database,
+    calls.map(({ request }) => request),
+    entriesOf(database, calls),
+  );
+}
+
+/** The audit entries of those that have one, as part of the statement: its `answer` tells what came of each. */
+function entriesOf(database: Database, calls: readonly EnqueueCall[]) {
+  if (calls.every(({ entry }) => entry === undefined)) return undefined;
+  const column = (name: keyof AskedEntry) => ['text', ({ entry }: EnqueueCall) => entry?.[name]] as const;
+  const entries = given(calls, {
+    ...{ key_id: column('keyId'), key_name: column('keyName'), action: column('action') },
+    ...{ place: column('environmentId'), request: column('requestId') },
+  });
+  return auditInsert(
+    database.names,
+    {
+      ...{ keyId: sql`t.key_id`, keyName: sql`t.key_name`, action: sql`t.action`, environmentId: sql`t.place` },
+      ...{ target: sql`n.id`, status: sql`case when n.created then 201 else 200 end`, requestId: sql`t.request` },
+    },
+    sql`from answer n join ${entries} on t.slot = n.slot where n.id is not null and t.key_id is not null`,
+  );
 }

@@ -19,6 +19,9 @@ export type AuditEntry = {
   readonly requestId: string;
 };
 
+/** Before it is known what comes of it. */
+export type AskedEntry = Omit<AuditEntry, 'status'>;
+
 export type AuditRecord = AuditEntry & { readonly seq: string; readonly at: string };
 
 /** What is decided in the statement stands as SQL. */

@@ -34,6 +34,9 @@ export const isUniqueViolation = (error: unknown): boolean => hasCode(error, '23
 export const isForeignKeyViolation = (error: unknown): boolean => hasCode(error, '23503');
 /** What only a transaction may do was asked for without one. */
 export const isNoTransaction = (error: unknown): boolean => hasCode(error, '25P01');
-/** Also as our own pool reports it: the transaction was undone, and may be tried again. */
-export const isDeadlock = (error: unknown): boolean =>
-  hasCode(error instanceof DatabaseUnavailable ? error.cause : error, '40P01');
+/** What the database said, also where our own pool has made it `DatabaseUnavailable`. */
+const said = (error: unknown): unknown => (error instanceof DatabaseUnavailable ? error.cause : error);
+/** The transaction was undone, and may be tried again. */
+export const isDeadlock = (error: unknown): boolean => hasCode(said(error), '40P01');
+/** Undone, too: somebody held what it waited for. */
+export const isLockTimeout = (error: unknown): boolean => hasCode(said(error), '55P03');

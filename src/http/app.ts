@@ -100,17 +100,20 @@ export function buildApp(options: AppOptions): App {
   app.addSchema(Session);
   app.addSchema(SessionEvent);
   app.addSchema(ErrorEnvelope);
-  app.addHook('onRequest', async (request, reply) => {
+  // Hooks that wait for nothing take a callback, not a promise each.
+  app.addHook('onRequest', (request, reply, done) => {
     reply.header('request-id', request.id).header('cache-control', 'no-store');
+    done();
   });
-  app.addHook('onResponse', async (request, reply) => {
+  app.addHook('onResponse', (request, reply, done) => {
     const { method, routeOptions } = request;
     request.log.debug({ method, route: routeOptions.url, status: reply.statusCode, ms: reply.elapsedTime }, 'answered');
+    done();
   });
   app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
   // Before a body is looked at, or an odd one would be refused for what it is.
-  app.addHook('onRequest', async (request) => {
-    if (request.is404) throw new QueueError('not_found', 'no such route');
+  app.addHook('onRequest', (request, _reply, done) => {
+    done(request.is404 ? new QueueError('not_found', 'no such route') : undefined);
   });
   // An expectation that Node does not know is a header like any other: ignored, not refused with its bare 417.
   app.server.on('checkExpectation', (request, response) => app.routing(request, response));

@@ -12,9 +12,10 @@ const JSON_MEDIA_TYPE = /^application\/(json|[\w.-]+\+json)\s*(;|$)/i;
 export function registerBodyParser(app: App): void {
   app.removeAllContentTypeParsers();
   // Fastify refuses a malformed or empty content type before any parser is asked, also where no body is read.
-  app.addHook('onRequest', async ({ raw: { headers } }) => {
+  app.addHook('onRequest', ({ raw: { headers } }, _reply, done) => {
     const given = headers['content-type'];
     if (given !== undefined && !JSON_MEDIA_TYPE.test(given)) headers['content-type'] = 'application/octet-stream';
+    done();
   });
   app.addContentTypeParser('*', { parseAs: 'buffer' }, (request, body, done) => {
     if (request.routeOptions.schema?.body === undefined || body.length === 0) return done(null, undefined);

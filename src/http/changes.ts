@@ -1,6 +1,5 @@
 import type { FastifyRequest } from 'fastify';
-import type { RawBuilder } from 'kysely';
-import { type AuditEntry, auditInsert, recordAudit } from '../control/audit.ts';
+import { type AskedEntry, recordAudit } from '../control/audit.ts';
 import { type RetriedWrite, recordAnswer, takeTurn } from '../control/retried-writes.ts';
 import { type Database, within } from '../db/connect.ts';
 import { QueueError, type QueueErrorCode } from '../queue/errors.ts';
@@ -24,7 +23,6 @@ declare module 'fastify' {
 
 /** What the transactions come to: an answer, or a refusal, which is as good an answer to a repeat. */
 type Outcome<Body> = ChangeAnswer<Body> | QueueError;
-type Asked = Omit<AuditEntry, 'status'>;
 type Act<Body> = (database: Database) => Promise<ChangeAnswer<Body>>;
 type Stored<Body> =
   | { readonly status: number; readonly body: Body }
@@ -57,20 +55,14 @@ export async function change<Body>(
   throw inProgress();
 }
 
-/** The entry's insert, for a statement to make part of itself: once for each row of `from`, of which the outcome is told. */
-export type Logged = (
-  outcome: { status: RawBuilder<unknown>; target: RawBuilder<unknown> },
-  from: RawBuilder<unknown>,
-) => RawBuilder<unknown>;
-
 /**
  * The same for an act of one statement: without an Idempotency-Key the entry is part of it, and the change one round trip in place of
- * four. Given `logged`, the act has to use it.
+ * four. Given `entry`, the act has to record it.
  */
 export async function changeAtOnce<Body>(
   database: Database,
   request: FastifyRequest,
-  act: (database: Database, logged?: Logged) => Promise<ChangeAnswer<Body>>,
+  act: (database: Database, entry?: AskedEntry) => Promise<ChangeAnswer<Body>>,
 ): Promise<ChangeAnswer<Body>> {
   const { caller } = request;
   if (caller?.kind !== 'api' || retriedWriteOf(request, caller.keyId) !== undefined) {
@@ -78,7 +70,7 @@ export async function changeAtOnce<Body>(
   }
   const entry = entryOf(request, caller);
   try {
-    return await act(database, (outcome, from) => auditInsert(database.names, { ...entry, ...outcome }, from));
+    return await act(database, entry);
   } catch (error) {
     if (!isRecorded(error)) throw error;
     await record(database, undefined, entry, error);
@@ -90,7 +82,7 @@ export async function changeAtOnce<Body>(
 async function tryOnce<Body>(
   database: Database,
   write: RetriedWrite | undefined,
-  entry: Asked,
+  entry: AskedEntry,
   act: Act<Body>,
 ): Promise<Outcome<Body> | undefined> {
   try {
@@ -134,7 +126,7 @@ async function earlierOutcome<Body>(database: Database, write: RetriedWrite): Pr
 async function record<Body>(
   database: Database,
   write: RetriedWrite | undefined,
-  entry: Asked,
+  entry: AskedEntry,
   outcome: Outcome<Body>,
 ): Promise<boolean> {
   const isRefusal = outcome instanceof QueueError;
@@ -152,7 +144,7 @@ function toStored<Body>(outcome: Outcome<Body>): Stored<Body> {
   return { refusal: { code, message, ...(details === undefined ? {} : { details }) } };
 }
 
-function entryOf({ id, params, routeOptions }: FastifyRequest, key: { keyId: string; keyName: string }): Asked {
+function entryOf({ id, params, routeOptions }: FastifyRequest, key: { keyId: string; keyName: string }): AskedEntry {
   const { environment_id: environmentId = null, ...others } = params as Record<string, string>;
   return {
     keyId: key.keyId,

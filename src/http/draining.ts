@@ -36,9 +36,13 @@ export function registerDraining(app: App, onDrain: () => void): void {
     forgetClosed();
     unused.set(socket, performance.now());
   });
-  app.addHook('onRequest', async ({ raw }) => void unused.delete(raw.socket));
-  app.addHook('onSend', async (_request, reply) => {
+  app.addHook('onRequest', ({ raw }, _reply, done) => {
+    unused.delete(raw.socket);
+    done();
+  });
+  app.addHook('onSend', (_request, reply, _payload, done) => {
     if (leaving.signal.aborted) reply.header('connection', 'close');
+    done();
   });
   app.decorate('leaving', leaving.signal);
   app.decorate('drain', async (graceMs = 0) => {

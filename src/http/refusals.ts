@@ -11,9 +11,10 @@ declare module 'fastify' {
 
 /** Counts what workers are refused: why work does not move is often there (see `diagnose`). */
 export function countRefusals(app: App, queue: Queue): void {
-  app.addHook('onSend', async ({ params, routeOptions }, reply) => {
+  app.addHook('onSend', ({ params, routeOptions }, reply, _payload, done) => {
     const refusal = routeOptions.config.refusals?.[reply.statusCode];
     const { environment_id: environmentId } = params as Record<string, string | undefined>;
     if (refusal !== undefined && environmentId !== undefined) queue.noteRefusal(environmentId, refusal);
+    done();
   });
 }

@@ -22,8 +22,13 @@ export type EnqueueRow = Partial<ItemRow> & {
 };
 
 export type EnqueueOptions = {
-  /** All or nothing: a lost race is a unique violation. Otherwise it is answered without an item, and nothing is written. */
+  /**
+   * All or nothing: a lost race is a unique violation. Otherwise each is for itself: what is refused, and what lost a race for its slot, is answered without
+   * an item, and nothing is written for it; a lost race for a request id is still a violation.
+   */
   readonly isWhole: boolean;
+  /** For a row or a slot that somebody else holds it waits no longer; undefined: as long as the connection does. */
+  readonly lockTimeoutMs?: number | undefined;
   /** The notification is part of the statement. */
   readonly isTold: boolean;
   /** An insert of the caller's that becomes part of the statement, and may select from `answer`. */
@@ -37,7 +42,7 @@ export type EnqueueOptions = {
 export function enqueueStatement(
   { names, channel, schema }: Database,
   requests: readonly EnqueueRequest[],
-  { isWhole, isTold, alongside }: EnqueueOptions,
+  { isWhole, isTold, alongside, lockTimeoutMs }: EnqueueOptions,
 ): RawBuilder<EnqueueRow> {
   const { environments, workItems } = names;
   const isBatch = requests.length > 1;
@@ -45,7 +50,7 @@ export function enqueueStatement(
   const hasInput = requests.some(({ input }) => input !== undefined);
   const hasRequestId = requests.some(({ requestId }) => requestId !== undefined);
   return sql`
-    with ${wanted(requests)}, ${hasRequestId ? known(names) : noneKnown}, covering as materialized (
+    with ${wanted(requests, lockTimeoutMs)}, ${hasRequestId ? known(names) : noneKnown}, covering as materialized (
       select ${itemSource('w')}, w.lane, q.slot
       from wanted q join ${workItems} w
         on w.environment_id = q.environment_id and w.session_id = q.session_id and w.kind = q.kind
@@ -68,7 +73,7 @@ export function enqueueStatement(
         first_value(q.id) over (partition by q.environment_id, q.session_id, q.kind order by q.slot) as first_id
       from wanted q join judged j on j.slot = q.slot
       where j.verdict in ('covered', 'new')
-        and not exists (select from judged b where b.verdict not in ('known', 'covered', 'new'))
+        ${isWhole ? sql`and not exists (select from judged b where b.verdict not in ('known', 'covered', 'new'))` : sql``}
     ), ${hasFollowUp ? follow : noneFollows}, ${isBatch ? numbered(schema) : sql``}created as (
       insert into ${workItems} (${isBatch ? sql`seq, ` : sql``}id, environment_id, session_id, kind, lane, state, priority, not_before, metadata, max_hand_outs,
         max_attempts, next_attempt_at, follow_up, traceparent, tracestate, created_at)
@@ -96,7 +101,11 @@ export function enqueueStatement(
     from answer n order by n.slot`;
 }
 
-const wanted = (requests: readonly EnqueueRequest[]) => sql`wanted as materialized (
+const wanted = (requests: readonly EnqueueRequest[], lockTimeoutMs: number | undefined) => sql`${
+  lockTimeoutMs === undefined
+    ? sql``
+    : sql`patience as materialized (select set_config('lock_timeout', ${`${lockTimeoutMs}ms`}, true)), `
+}wanted as materialized (
       select t.environment_id, t.session_id, t.kind, t.priority, t.not_before::timestamptz as not_before,
         t.metadata::jsonb as metadata, t.input, t.max_hand_outs, t.max_attempts, t.request_id, t.follow_up, t.traceparent, t.tracestate, t.id, t.slot
       from ${given(requests, {
@@ -114,7 +123,7 @@ const wanted = (requests: readonly EnqueueRequest[]) => sql`wanted as materializ
         traceparent: ['text', (r) => r.traceContext?.traceparent],
         tracestate: ['text', (r) => r.traceContext?.tracestate],
         id: ['text', () => mintId('work')],
-      })}
+      })}${lockTimeoutMs === undefined ? sql`` : sql` cross join patience`}
     )`;
 
 /** What is remembered under the request ids, and whether it is the same work. */
@@ -161,6 +170,6 @@ const remembered = ({ requestIds }: TableNames) => sql`, remembered as (
       insert into ${requestIds} (environment_id, request_id, item_seq)
       select distinct on (o.environment_id, o.request_id) o.environment_id, o.request_id, coalesce(o.seq, c.seq)
       from open o left join created c on c.id = o.first_id
-      where o.request_id is not null
+      where o.request_id is not null and coalesce(o.seq, c.seq) is not null
       order by o.environment_id, o.request_id
     )`;

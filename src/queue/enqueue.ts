@@ -1,6 +1,6 @@
 import { type RawBuilder, sql } from 'kysely';
 import { type CallerTransaction, type Database, within } from '../db/connect.ts';
-import { isDeadlock, isForeignKeyViolation, isUniqueViolation } from '../db/failures.ts';
+import { isDeadlock, isForeignKeyViolation, isLockTimeout, isUniqueViolation } from '../db/failures.ts';
 import { checkEnqueue } from './check-enqueue.ts';
 import { type EnqueueRow, enqueueStatement } from './enqueue-statement.ts';
 import { environmentNotFound, QueueError } from './errors.ts';
@@ -14,6 +14,7 @@ import {
   type WorkKind,
 } from './items.ts';
 import { LIMITS } from './limits.ts';
+import { HELD } from './sets.ts';
 
 export type EnqueueRequest = {
   readonly environmentId: string;
@@ -113,6 +114,39 @@ function withRepeats(requests: readonly EnqueueRequest[]): EnqueueRequest[] {
   });
 }
 
+/** A row or a slot that somebody else holds keeps those that share a statement with it from theirs for no longer. */
+const SHARED_LOCK_TIMEOUT_MS = 50;
+
+/**
+ * Requests that have nothing to do with one another, in one statement: each as if enqueued alone (no request id twice). HELD: it has not been decided, and is to
+ * be asked for alone. Throws when the database gave up: nothing was written then.
+ */
+export async function enqueueEach(
+  database: Database,
+  requests: readonly EnqueueRequest[],
+  alongside?: RawBuilder<unknown>,
+): Promise<(Enqueued | QueueError | typeof HELD)[]> {
+  let rows: EnqueueRow[];
+  try {
+    rows = await database.rows(
+      enqueueStatement(database, requests, {
+        ...{ isWhole: false, isTold: false, alongside },
+        lockTimeoutMs: SHARED_LOCK_TIMEOUT_MS,
+      }),
+    );
+  } catch (error) {
+    // One of them lost a race, or waits for somebody: who it was is found out one by one.
+    if (isLockTimeout(error) || isUniqueViolation(error) || isForeignKeyViolation(error))
+      return requests.map(() => HELD);
+    throw error;
+  }
+  return requests.map((request, index) => {
+    const row = rows[index];
+    if (row === undefined) return HELD;
+    return refusalOf([row], [request], () => '') ?? (isItem(row) ? toEnqueued(row) : HELD);
+  });
+}
+
 /** `where` names a request in its call, in refusals. */
 async function run(
   given: Database,
@@ -154,15 +188,18 @@ async function run(
     if (savepoint) await database.rows(sql`release savepoint leasehold_enqueue`);
     const refusal = refusalOf(rows, requests, where);
     if (refusal !== undefined) throw refusal;
-    const answers = rows.flatMap((row) =>
-      isItem(row) ? [{ created: row.created === 'true', lane: row.lane, item: toWorkItem(row) }] : [],
-    );
+    const answers = rows.filter(isItem).map(toEnqueued);
     if (answers.length === requests.length) return answers;
   }
   throw new QueueError('unavailable', `a session's slot changed hands ${ATTEMPTS_MAX} times, try again`, { cause });
 }
 
 const isItem = (row: EnqueueRow): row is EnqueueRow & ItemRow => typeof row.id === 'string';
+const toEnqueued = (row: EnqueueRow & ItemRow): Enqueued => ({
+  created: row.created === 'true',
+  lane: row.lane,
+  item: toWorkItem(row),
+});
 
 /** With one request `where` is empty, and there is no index to tell. */
 function taken({ requestId }: EnqueueRequest, index: number, where: string): QueueError {

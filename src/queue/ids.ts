@@ -1,4 +1,4 @@
-import { createHash, randomBytes } from 'node:crypto';
+import { hash, randomBytes } from 'node:crypto';
 import { nanoid } from 'nanoid';
 
 /** 144 bits of randomness behind a prefix that tells the kind. The alphabet is URL-safe. */
@@ -6,7 +6,7 @@ export const mintId = (prefix: 'work' | 'env' | 'key' | 'req' | 'worker' | 'sesn
   `${prefix}_${nanoid(24)}`;
 
 /** What a key or token is stored as (contract §2). */
-export const hashSecret = (secret: string): string => createHash('sha256').update(secret).digest('base64url');
+export const hashSecret = (secret: string): string => hash('sha256', secret, 'base64url');
 
 /** 256 bits, in characters that fit a header. */
 export const mintSecret = (): string => randomBytes(32).toString('base64url');

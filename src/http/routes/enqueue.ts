@@ -1,4 +1,5 @@
 import { sql } from 'kysely';
+import { auditInsert } from '../../control/audit.ts';
 import { enqueue, enqueueAll, offeredOf } from '../../queue/enqueue.ts';
 import type { Offered } from '../../queue/items.ts';
 import { EnqueueAllBody, EnqueueBody, EnqueuedAll, toEnqueueRequest } from '../../wire/enqueue.ts';
@@ -12,7 +13,6 @@ import { traceContextOf } from './trace.ts';
 const BATCH_BYTES_MAX = 8 * 1_048_576;
 
 /** As the statement's own `answer` tells it. */
-const OUTCOME = { status: sql`case when n.created then 201 else 200 end`, target: sql.ref('n.id') };
 const BATCH_OUTCOME = { status: sql`200`, target: sql`null::text` };
 
 export function enqueueRoutes(app: App, { database, queue }: AppOptions): void {
@@ -41,9 +41,8 @@ export function enqueueRoutes(app: App, { database, queue }: AppOptions): void {
     async handler(request, reply) {
       const asked = toEnqueueRequest(request.params.environment_id, request.body, traceContextOf(request.headers));
       let offered: Offered[] = [];
-      const { status, body } = await changeAtOnce(database, request, async (bound, logged) => {
-        const entry = logged?.(OUTCOME, sql`from answer n where n.id is not null`);
-        const enqueued = await enqueue(bound, asked, undefined, entry);
+      const { status, body } = await changeAtOnce(database, request, async (bound, entry) => {
+        const enqueued = await (entry === undefined ? enqueue(bound, asked) : queue.enqueueOne(asked, entry));
         offered = offeredOf([enqueued]);
         return { status: enqueued.created ? 201 : 200, body: toWork(enqueued.item), target: enqueued.item.id };
       });
@@ -75,9 +74,10 @@ export function enqueueRoutes(app: App, { database, queue }: AppOptions): void {
         toEnqueueRequest(environmentId, item, traceContext, `items.${index}.`),
       );
       let offered: Offered[] = [];
-      const { body } = await changeAtOnce(database, request, async (bound, logged) => {
-        const entry = logged?.(BATCH_OUTCOME, sql`where not exists (select from answer n where n.id is null)`);
-        const enqueued = await enqueueAll(bound, asked, undefined, entry);
+      const { body } = await changeAtOnce(database, request, async (bound, entry) => {
+        const unlessLost = sql`where not exists (select from answer n where n.id is null)`;
+        const recorded = entry && auditInsert(bound.names, { ...entry, ...BATCH_OUTCOME }, unlessLost);
+        const enqueued = await enqueueAll(bound, asked, undefined, recorded);
         offered = offeredOf(enqueued);
         return { status: 200, body: { data: enqueued.map(({ created, item }) => ({ created, work: toWork(item) })) } };
       });
