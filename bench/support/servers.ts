@@ -1,0 +1,73 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+
+const START_MS_MAX = 30_000;
+const STOP_MS_MAX = 20_000;
+const LOG_CHARACTERS_KEPT = 4_000;
+
+/** An API key that the servers are started with. */
+export const OPERATOR_KEY = 'operator-key-of-the-bench';
+
+/** A process that serves, until it is disposed of. */
+export type Server = AsyncDisposable & { readonly url: string; readonly pid: number };
+
+export type ServerOptions = {
+  /** What is in its environment beside PATH. */
+  readonly environment?: Readonly<Record<string, string>>;
+  readonly nodeOptions?: readonly string[];
+};
+
+/** Starts a script of Node's that logs `listening on <address>`; `script` as seen from the root of the project. */
+export async function startServer(script: string, options: ServerOptions = {}): Promise<Server> {
+  const path = new URL(`../../${script}`, import.meta.url).pathname;
+  const child = spawn(process.execPath, [...(options.nodeOptions ?? []), path], {
+    env: { PATH: process.env.PATH, ...options.environment },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const stop = () => end(child);
+  try {
+    const url = await listening(child, script);
+    if (child.pid === undefined) throw new Error(`${script} has no process`);
+    return { url, pid: child.pid, [Symbol.asyncDispose]: stop };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+/** `src/main.ts`, or the control, as shipped. */
+export const startWorkServer = (databaseUrl: string, script = 'src/main.ts', environment = {}): Promise<Server> =>
+  startServer(script, {
+    environment: { DATABASE_URL: databaseUrl, LEASEHOLD_API_KEY: OPERATOR_KEY, PORT: '0', ...environment },
+  });
+
+function listening(child: ChildProcess, script: string): Promise<string> {
+  const { promise, resolve, reject } = Promise.withResolvers<string>();
+  let log = '';
+  const late = setTimeout(() => reject(new Error(`${script} did not start: ${log}`)), START_MS_MAX);
+  child.once('exit', () => reject(new Error(`${script} did not start: ${log}`)));
+  const read = (chunk: Buffer) => {
+    log = `${log}${chunk}`.slice(-LOG_CHARACTERS_KEPT);
+    const address = /listening on (http:[^"\s]+)/.exec(log)?.[1];
+    if (address !== undefined) resolve(address);
+    // A server that complains is not what is to be measured.
+    for (const line of String(chunk).split('\n')) {
+      if (/"level":[456]0/.test(line)) console.error(`${script}: ${line}`);
+    }
+  };
+  child.stdout?.on('data', read);
+  child.stderr?.on('data', (chunk) => {
+    read(chunk);
+    process.stderr.write(chunk);
+  });
+  return promise.finally(() => clearTimeout(late));
+}
+
+async function end(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = once(child, 'exit');
+  child.kill('SIGTERM');
+  const late = setTimeout(() => child.kill('SIGKILL'), STOP_MS_MAX);
+  await ended;
+  clearTimeout(late);
+}
