@@ -25,8 +25,8 @@ export async function cycles(counts: Counts): Promise<Report> {
   const contenders = [
     asking(PLAIN, load, plain.url, '/', { server: plain.pid }),
     asking(LIMIT, load, bare.url, '/work', { server: bare.pid }),
-    cycling(OURS, load, await makePlace(ours.url), watch(ours)),
-    cycling(CONTROL, load, await makePlace(control.url), watch(control)),
+    cycling(OURS, load, await makePlace(ours.url), await postgres.open('ours'), watch(ours)),
+    cycling(CONTROL, load, await makePlace(control.url), await postgres.open('control'), watch(control)),
   ];
   const rounds = await inTurns(contenders, CLIENTS, counts);
   const rows = CLIENTS.flatMap((clients) => rowsOf(rounds, clients));

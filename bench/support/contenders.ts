@@ -1,12 +1,15 @@
+import { sql } from 'kysely';
+import type { Database } from '../../src/db/connect.ts';
 import { call, enqueue, type Place } from './call.ts';
-import type { Load, Measured, Watched } from './load.ts';
-import { runFor } from './load.ts';
+import { type Load, type Measured, runFor, type Watched } from './load.ts';
 
 /** What is measured in turns with others. */
 export type Contender = {
   readonly name: string;
   /** One round with so many clients, of about so many seconds. */
   run(clients: number, seconds: number): Promise<Round>;
+  /** After the warming up: what autovacuum does within a minute. */
+  settle?(): Promise<void>;
 };
 
 /** What a round came to. `done`: whatever is counted by the second, a cycle or a request. */
@@ -27,10 +30,13 @@ const ITEMS_FIRST = 500;
 const CALLS = ['poll', 'ack', 'heartbeat', 'stop', 'empty'];
 
 /** Full cycles. The items of a round are enqueued before it, as many as by the last round's pace last for its time. */
-export function cycling(name: string, load: Load, place: Place, watched: Watched): Contender {
+export function cycling(name: string, load: Load, place: Place, database: Database, watched: Watched): Contender {
   const pace = new Map<number, number>();
   return {
     name,
+    async settle() {
+      await database.rows(sql`vacuum analyze ${database.names.workItems}`);
+    },
     async run(clients, seconds) {
       const perSecond = pace.get(clients);
       const items = perSecond === undefined ? ITEMS_FIRST : Math.max(clients, Math.round(perSecond * seconds));
@@ -63,6 +69,7 @@ export async function inTurns(
 ): Promise<Rounds> {
   const results = new Map<string, Round[]>();
   for (let round = -ROUNDS_OF_WARMING_UP; round < rounds; round++) {
+    if (round === 0) for (const contender of contenders) await contender.settle?.();
     for (const clients of clientCounts) {
       for (const contender of contenders) {
         const result = await contender.run(clients, seconds);

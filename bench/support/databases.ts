@@ -4,6 +4,7 @@ import { startPostgres } from '../../test/support/postgres.ts';
 
 /** For statements that fill tables. */
 const STATEMENT_MS_MAX = 600_000;
+const CONNECTIONS_MAX = 2;
 
 /** A Postgres of the bench's own, with default durability. */
 export type Postgres = AsyncDisposable & {
@@ -11,7 +12,7 @@ export type Postgres = AsyncDisposable & {
   readonly pid: number;
   /** An empty database; answers its URL. */
   create(name: string): Promise<string>;
-  /** A connection to it for the bench's own statements. */
+  /** Connections to it for the bench's own statements, until this Postgres is stopped. */
   open(name: string): Promise<Database>;
   readonly version: string;
 };
@@ -19,8 +20,13 @@ export type Postgres = AsyncDisposable & {
 export async function startDatabases(settings: readonly string[] = []): Promise<Postgres> {
   const server = await startPostgres(settings);
   const urlOf = (name: string) => Object.assign(new URL(server.url), { pathname: `/${name}` }).href;
-  const open = (name: string) =>
-    openDatabase({ connectionString: urlOf(name), poolConnectionsMax: 2, statementTimeoutMs: STATEMENT_MS_MAX });
+  const opened: Database[] = [];
+  const open = async (name: string) => {
+    const settings = { poolConnectionsMax: CONNECTIONS_MAX, statementTimeoutMs: STATEMENT_MS_MAX };
+    const database = await openDatabase({ connectionString: urlOf(name), ...settings });
+    opened.push(database);
+    return database;
+  };
   const first = await open('postgres');
   const [told] = await first.rows(sql<{ pid: number; version: string; isDurable: boolean }>`
     select split_part(pg_read_file('postmaster.pid'), E'\n', 1)::integer as pid, current_setting('server_version') as version,
@@ -35,7 +41,7 @@ export async function startDatabases(settings: readonly string[] = []): Promise<
     },
     open,
     async [Symbol.asyncDispose]() {
-      await first.close();
+      await Promise.all(opened.map((database) => database.close()));
       await server.stop();
     },
   };
