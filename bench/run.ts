@@ -1,4 +1,6 @@
 import { cycles } from './parts/cycles.ts';
+import { handOut } from './parts/hand-out.ts';
+import { idle } from './parts/idle.ts';
 import { peers } from './parts/peers.ts';
 import { startDatabases } from './support/databases.ts';
 import { circumstances } from './support/machine.ts';
@@ -8,7 +10,7 @@ import { type Counts, type Floor, type Part, type Row, renderReport } from './su
  * Measures what is promised, on a Postgres of its own. `npm run bench` runs all and writes bench/RESULTS.md; `npm run bench -- cycles idle`
  * runs those parts, and `--quick` runs them with so little of everything that the figures say nothing.
  */
-const PARTS: Readonly<Record<string, Part>> = { cycles, peers };
+const PARTS: Readonly<Record<string, Part>> = { cycles, peers, 'hand-out': handOut, idle };
 
 const FULL: Counts = {
   rounds: 5,

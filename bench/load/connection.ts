@@ -81,6 +81,18 @@ export class Connection {
   }
 }
 
+/** Fewer than a server's backlog, or some would be tried again after a second. */
+const OPENED_AT_ONCE = 200;
+
+export async function openAll(url: string, count: number): Promise<Connection[]> {
+  const connections: Connection[] = [];
+  while (connections.length < count) {
+    const length = Math.min(OPENED_AT_ONCE, count - connections.length);
+    connections.push(...(await Promise.all(Array.from({ length }, () => Connection.open(url)))));
+  }
+  return connections;
+}
+
 const at = (bytes: Buffer, place: number): number => (bytes[place] ?? 0) - ZERO;
 
 function lengthOf(bytes: Buffer, head: number): number {

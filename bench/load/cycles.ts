@@ -1,4 +1,4 @@
-import { Connection, textOf } from './connection.ts';
+import { type Connection, openAll, textOf } from './connection.ts';
 import { Samples } from './samples.ts';
 import { countdown, expect, requestTo, type Scenario, type Target } from './scenario.ts';
 
@@ -24,7 +24,7 @@ const NULL_BYTES = 4;
  */
 export async function cycles(options: CyclesOptions): Promise<Scenario> {
   const { environmentId, clients, items = Number.POSITIVE_INFINITY, refillKey, pauseMs = 0 } = options;
-  const connections = await Promise.all(Array.from({ length: clients }, () => Connection.open(options.url)));
+  const connections = await openAll(options.url, clients);
   const names = ['poll', 'ack', 'heartbeat', 'stop', 'enqueue', 'empty'] as const;
   const samples = Object.fromEntries(names.map((name) => [name, new Samples()])) as Record<
     (typeof names)[number],

@@ -1,10 +1,13 @@
 import { cycles } from './cycles.ts';
+import { handOuts } from './hand-outs.ts';
+import { heartbeats } from './heartbeats.ts';
+import { polls } from './polls.ts';
 import { requests } from './requests.ts';
 import type { Times } from './samples.ts';
 import type { Scenario } from './scenario.ts';
 
 /** A load generator: a process that runs one scenario after another for the one that started it, and is bounded by what it is told. */
-export const SCENARIOS = { requests, cycles } as const;
+export const SCENARIOS = { requests, cycles, polls, handOuts, heartbeats } as const;
 
 type Scenarios = typeof SCENARIOS;
 export type Options = { [Name in keyof Scenarios]: Parameters<Scenarios[Name]>[0] };

@@ -1,4 +1,4 @@
-import { Connection } from './connection.ts';
+import { openAll } from './connection.ts';
 import { Samples } from './samples.ts';
 import { countdown, expect, requestTo, type Scenario, type Target } from './scenario.ts';
 
@@ -11,7 +11,7 @@ export type RequestsOptions = Target & {
 
 /** Asks for the same again and again. */
 export async function requests({ path, clients, pauseMs = 0, ...target }: RequestsOptions): Promise<Scenario> {
-  const connections = await Promise.all(Array.from({ length: clients }, () => Connection.open(target.url)));
+  const connections = await openAll(target.url, clients);
   const get = new Samples();
   const { done, one: leave } = countdown(clients);
   let isStopped = false;
