@@ -35,7 +35,7 @@ export async function heartbeats(options: HeartbeatsOptions): Promise<Scenario> 
 
   const tick = () => {
     // Lease n of the round is due n intervals' parts after its beginning.
-    const due = Math.floor(((performance.now() - beganAt) / intervalMs) * leases.length);
+    const due = Math.floor(((performance.now() - beganAt) / intervalMs) * leases.length) + 1;
     for (; next < due; next++) {
       const lease = leases[next % leases.length];
       const dueAt = beganAt + (next / leases.length) * intervalMs;

@@ -63,7 +63,7 @@ function rowsOf(rounds: Rounds, clients: number): Row[] {
         digitsOf(perSecond(rounds, name, clients, 'done')),
         `${requests} requests/s, ${ratio} of the bare route; ${costOf(of(name))}`,
       ),
-      row(name, 'ms p50 / p99', timesOf(of(name)), ''),
+      row(name, 'ms p50 / p99', timesOf(of(name)), emptyOf(of(name))),
     ];
   });
   const gain = digitsOf(ratios(rounds, clients, [OURS, CONTROL], 'done'));
@@ -76,6 +76,12 @@ function costOf(rounds: readonly Round[]): string {
     digits(median(rounds.map(({ cpu, requests }) => (cpu[who] / requests) * 1e6)));
   const hasPostgres = rounds.some(({ cpu }) => cpu.postgres > 0);
   return `processor µs a request: server ${micros('server')}${hasPostgres ? `, Postgres ${micros('postgres')}` : ''}, load ${micros('load')}`;
+}
+
+/** An item that was locked just then is passed over: the poll that meets only such waits. */
+function emptyOf(rounds: readonly Round[]): string {
+  const empty = median(rounds.map(({ calls }) => calls.empty?.count ?? 0));
+  return empty === 0 ? '' : `${digits(empty)} empty polls a round`;
 }
 
 function timesOf(rounds: readonly Round[]): string {

@@ -2,11 +2,12 @@ import { sql } from 'kysely';
 import { startDatabases } from '../support/databases.ts';
 import { needSockets } from '../support/descriptors.ts';
 import { digits, digitsOf, median, spread } from '../support/figures.ts';
-import { type Measured, pause, startLoad } from '../support/load.ts';
+import { type Measured, startLoad } from '../support/load.ts';
 import type { Counts, Floor, Report } from '../support/report.ts';
 import { insertPlaces, settle } from '../support/rows.ts';
 import { startWorkServer } from '../support/servers.ts';
 import { COUNTING, countStatements } from '../support/statements.ts';
+import { pause } from '../support/waiting.ts';
 
 /** What the official workers sleep after an empty poll. */
 const SLEEP_MS = [1_000, 3_000] as const;

@@ -1,6 +1,7 @@
 import { sql } from 'kysely';
 import { type Database, openDatabase } from '../../src/db/connect.ts';
 import { startPostgres } from '../../test/support/postgres.ts';
+import { closing } from './closing.ts';
 
 /** For statements that fill tables. */
 const STATEMENT_MS_MAX = 600_000;
@@ -19,6 +20,10 @@ export type Postgres = AsyncDisposable & {
 
 export async function startDatabases(settings: readonly string[] = []): Promise<Postgres> {
   const server = await startPostgres(settings);
+  const stop = closing(async () => {
+    await Promise.all(opened.map((database) => database.close()));
+    await server.stop();
+  });
   const urlOf = (name: string) => Object.assign(new URL(server.url), { pathname: `/${name}` }).href;
   const opened: Database[] = [];
   const open = async (name: string) => {
@@ -40,9 +45,6 @@ export async function startDatabases(settings: readonly string[] = []): Promise<
       return urlOf(name);
     },
     open,
-    async [Symbol.asyncDispose]() {
-      await Promise.all(opened.map((database) => database.close()));
-      await server.stop();
-    },
+    [Symbol.asyncDispose]: stop,
   };
 }

@@ -2,6 +2,7 @@ import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import type { Command, Figures, Options } from '../load/main.ts';
 import { cpuSeconds, cpuSecondsOfFamily } from './cpu.ts';
+import { pause } from './waiting.ts';
 
 const STOP_MS_MAX = 5_000;
 
@@ -80,8 +81,6 @@ const read = ({ server, postgres }: Watched) => ({
   server: server === undefined ? 0 : cpuSeconds(server),
   postgres: postgres === undefined ? 0 : cpuSecondsOfFamily(postgres),
 });
-
-export const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** For so long, then no more. */
 export async function runFor(ms: number, running: Running): Promise<Measured> {

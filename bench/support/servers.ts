@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { closing } from './closing.ts';
 
 const START_MS_MAX = 30_000;
 const STOP_MS_MAX = 20_000;
@@ -24,7 +25,7 @@ export async function startServer(script: string, options: ServerOptions = {}): 
     env: { PATH: process.env.PATH, ...options.environment },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
-  const stop = () => end(child);
+  const stop = closing(() => end(child));
   try {
     const url = await listening(child, script);
     if (child.pid === undefined) throw new Error(`${script} has no process`);
