@@ -1,10 +1,11 @@
-import { cpus, loadavg } from 'node:os';
 import { sql } from 'kysely';
 import { createEnvironment } from '../src/control/environments.ts';
 import { createQueue, type Queue } from '../src/create-queue.ts';
 import { type Database, openDatabase } from '../src/db/connect.ts';
 import { migrate } from '../src/db/migrate.ts';
 import { startPostgres } from '../test/support/postgres.ts';
+import { digitsOf } from './support/figures.ts';
+import { circumstances } from './support/machine.ts';
 
 /**
  * The process lane: claims and completions a second on one and on eight connections, and what a claim costs with 100 and with
@@ -20,14 +21,14 @@ const TTL = { ttlSeconds: 60 };
 
 const postgres = await startPostgres();
 try {
-  console.log(`${new Date().toISOString()}  ${cpus().length} x ${cpus()[0]?.model}  load ${loadavg()[0]?.toFixed(1)}`);
+  for (const line of circumstances()) console.log(line);
   console.log(`medians of ${ROUNDS} rounds, lowest and highest:`);
   for (const connections of CONNECTIONS) {
     await using place = await open(connections);
     const perSecond: number[] = [];
     await cycles(place, connections, CYCLES_PER_ROUND / 5); // warm up
     for (let round = 0; round < ROUNDS; round++) perSecond.push(await cycles(place, connections, CYCLES_PER_ROUND));
-    console.log(`claim + complete, ${connections} connections: ${summary(perSecond, 0)} cycles/s`);
+    console.log(`claim + complete, ${connections} connections: ${digitsOf(perSecond)} cycles/s`);
   }
   await using place = await open(1);
   let queued = 0;
@@ -42,7 +43,7 @@ try {
       }
     }
     console.log(
-      `one claim, ${backlog} queued: ${summary(milliseconds, 2)} ms; select 1 meanwhile: ${summary(trips, 2)} ms`,
+      `one claim, ${backlog} queued: ${digitsOf(milliseconds)} ms; select 1 meanwhile: ${digitsOf(trips)} ms`,
     );
   }
 } finally {
@@ -115,10 +116,4 @@ async function claims({ queue, database }: Place, backlog: number): Promise<{ cl
     await queue.requeue(item.lease);
   }
   return times;
-}
-
-function summary(values: readonly number[], digits: number): string {
-  const sorted = values.toSorted((a, b) => a - b);
-  const at = (q: number) => (sorted[Math.floor((sorted.length - 1) * q)] ?? Number.NaN).toFixed(digits);
-  return `${at(0.5)} (${at(0)} to ${at(1)})`;
 }

@@ -7,6 +7,9 @@ import { STATEMENTS } from '../test/support/gates.ts';
 import { caller } from '../test/support/harness.ts';
 import { inLines, manyKeys, whoPath } from '../test/support/many-keys.ts';
 import { startPostgres } from '../test/support/postgres.ts';
+import { percentileOf } from './support/figures.ts';
+import { OPERATOR_KEY } from './support/servers.ts';
+import { pause } from './support/waiting.ts';
 
 /**
  * From the answer to a revocation on one replica to the first 401 on the other, with all keys in use there, and what knowing keys
@@ -19,9 +22,6 @@ const LINES = 4;
 /** Lines of requests on the other replica, by all keys in turn. */
 const LOAD_LINES = 4;
 const DELAY_MS_MAX = 10_000;
-const OPERATOR_KEY = 'operator-key-of-the-bench';
-
-const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Counts a database's statements by what they are for. */
 function counting(database: Database) {
@@ -101,7 +101,7 @@ try {
   await load;
 
   const sorted = delays.toSorted((a, b) => a - b);
-  const percentile = (p: number) => Math.round(sorted[Math.ceil((sorted.length * p) / 100) - 1] ?? Number.NaN);
+  const percentile = (p: number) => Math.round(percentileOf(sorted, p));
   const perSecond = (count: number) => Number((count / seconds).toFixed(1));
   console.log(
     `${KEYS} keys in use on the replica that is watched, ${perSecond(requests)} requests/s for ${seconds.toFixed(1)} s`,

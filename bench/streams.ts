@@ -1,8 +1,11 @@
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { Agent, type ClientRequest, type IncomingMessage, request } from 'node:http';
-import { cpus, loadavg } from 'node:os';
-import { startPostgres } from '../test/support/postgres.ts';
+import { type ClientRequest, type IncomingMessage, request } from 'node:http';
+import { call } from './support/call.ts';
+import { startDatabases } from './support/databases.ts';
+import { summaryOf } from './support/figures.ts';
+import { circumstances } from './support/machine.ts';
+import { OPERATOR_KEY, startWorkServer } from './support/servers.ts';
+import { inParallel, pause } from './support/waiting.ts';
 
 /**
  * 1,000 attached event streams, each of a session of its own, on `src/main.ts` in a process of its own, on a real Postgres with default
@@ -14,12 +17,9 @@ const READERS = 100;
 const APPENDS = 1_000;
 const SHARED_APPENDS = 200;
 const ARRIVAL_MS_MAX = 30_000;
-const OPERATOR_KEY = 'operator-key-of-the-bench';
 const AT_ONCE = 16;
-const agent = new Agent({ keepAlive: true, maxSockets: AT_ONCE });
-const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
-const postgres = await startPostgres();
+await using postgres = await startDatabases();
 /** On a signal the server tells its memory, after what is garbage was collected: freed pages hide in the resident size what is live. */
 const TELL_MEMORY = `process.on('SIGUSR2', () => {
   gc();
@@ -29,16 +29,18 @@ const TELL_MEMORY = `process.on('SIGUSR2', () => {
 const collectable = ['--expose-gc', '--import', `data:text/javascript,${encodeURIComponent(TELL_MEMORY)}`];
 type Memory = { readonly rss: number; readonly live: number };
 let memory: Memory | undefined;
-const server = spawn(process.execPath, [...collectable, new URL('../src/main.ts', import.meta.url).pathname], {
-  env: { PATH: process.env.PATH, DATABASE_URL: postgres.url, LEASEHOLD_API_KEY: OPERATOR_KEY, PORT: '0' },
-  stdio: ['ignore', 'pipe', 'inherit'],
+await using server = await startWorkServer(await postgres.create('bench'), 'src/main.ts', {
+  nodeOptions: collectable,
+  onLine(line) {
+    if (line.startsWith('{"rss"')) memory = JSON.parse(line);
+  },
 });
 /** Who waits for the arrival of an event, by the number in its text. */
 const waiting = new Map<string, { left: number; arrived(): void; all(): void }>();
 const streams: ClientRequest[] = [];
 let appended = 0;
 try {
-  const url = await listening();
+  const { url } = server;
   const { id: environmentId } = await call(url, 'POST', '/v1/environments', { name: 'bench' });
   const create = async () => (await call(url, 'POST', '/v1/sessions', { environment_id: environmentId })).id as string;
   const sessions = await inParallel(Array.from({ length: STREAMS }, () => create));
@@ -58,7 +60,7 @@ try {
   const kib = (bytes: number) => `${(bytes / STREAMS / 1_024).toFixed(1)} KiB`;
   const mib = (bytes: number) => `${(bytes / 1_048_576).toFixed(0)} MiB`;
   const descriptors = (process.report.getReport() as { userLimits?: { open_files?: { soft: unknown } } }).userLimits;
-  console.log(`${new Date().toISOString()}  ${cpus().length} x ${cpus()[0]?.model}  load ${loadavg()[0]?.toFixed(1)}`);
+  for (const line of circumstances(postgres.version)) console.log(line);
   console.log(`${STREAMS} streams, each of its own session; ulimit -n ${descriptors?.open_files?.soft}`);
   for (const [name, { rss, live }] of Object.entries({ before, attached, after })) {
     const a = `${kib(live - before.live)} live, ${kib(rss - before.rss)} resident`;
@@ -66,21 +68,17 @@ try {
       `${name.padEnd(15)} live ${mib(live)}, resident ${mib(rss)}${name === 'before' ? '' : `; a stream ${a}`}`,
     );
   }
-  console.log(`one at a time   ${summary(single)}`);
-  console.log(`${AT_ONCE} at once      ${summary(many)}`);
-  console.log(`${READERS} readers     ${summary(crowd)} (each reader's time)`);
+  console.log(`one at a time   ${summaryOf(single)}`);
+  console.log(`${AT_ONCE} at once      ${summaryOf(many)}`);
+  console.log(`${READERS} readers     ${summaryOf(crowd)} (each reader's time)`);
 } finally {
   for (const stream of streams) stream.destroy();
-  server.kill('SIGTERM');
-  await once(server, 'exit');
-  agent.destroy();
-  await postgres.stop();
 }
 
 async function weigh(): Promise<Memory> {
   for (let round = 0; round < 3; round++) {
     memory = undefined;
-    server.kill('SIGUSR2');
+    server.signal('SIGUSR2');
     for (let tries = 0; memory === undefined && tries < 500; tries++) await pause(10);
     await pause(200);
   }
@@ -144,57 +142,4 @@ async function arrivals(
     atOnce,
   );
   return times;
-}
-
-/** p50, p99 and the longest. */
-function summary(times: readonly number[]): string {
-  const sorted = times.toSorted((a, b) => a - b);
-  const percentile = (p: number) => (sorted[Math.ceil((sorted.length * p) / 100) - 1] ?? Number.NaN).toFixed(1);
-  return `p50 ${percentile(50)} p99 ${percentile(99)} max ${percentile(100)} ms, ${times.length} arrivals`;
-}
-
-/** The server's address; from then on its output is read for what it tells of its memory. */
-function listening(): Promise<string> {
-  const { promise, resolve, reject } = Promise.withResolvers<string>();
-  let log = '';
-  server.once('exit', () => reject(new Error(`the server did not start: ${log}`)));
-  server.stdout.on('data', (chunk) => {
-    const lines = `${log}${chunk}`.split('\n');
-    log = lines.pop() ?? '';
-    for (const line of lines) {
-      const address = /listening on (http:[^"\s]+)/.exec(line)?.[1];
-      if (address !== undefined) resolve(address);
-      if (line.startsWith('{"rss"')) memory = JSON.parse(line);
-    }
-  });
-  return promise;
-}
-
-// biome-ignore lint/suspicious/noExplicitAny: a bench reads what it expects
-async function call(url: string, method: string, path: string, body: unknown): Promise<any> {
-  const sent = JSON.stringify(body);
-  const headers = { 'x-api-key': OPERATOR_KEY, 'content-type': 'application/json' };
-  return new Promise((resolve, reject) => {
-    const outgoing = request(`${url}${path}`, { method, headers, agent }, (response) => {
-      const chunks: Buffer[] = [];
-      response.on('data', (chunk) => chunks.push(chunk));
-      response.on('end', () => {
-        const text = Buffer.concat(chunks).toString();
-        if ((response.statusCode ?? 0) >= 300) reject(new Error(`${method} ${path}: ${response.statusCode} ${text}`));
-        else resolve(JSON.parse(text));
-      });
-    });
-    outgoing.on('error', reject);
-    outgoing.end(sent);
-  });
-}
-
-async function inParallel<T>(runs: readonly (() => Promise<T>)[], atOnce = AT_ONCE): Promise<T[]> {
-  const results: T[] = [];
-  const left = runs.entries();
-  const lane = async () => {
-    for (const [index, run] of left) results[index] = await run();
-  };
-  await Promise.all(Array.from({ length: atOnce }, lane));
-  return results;
 }

@@ -1,3 +1,5 @@
+import { percentileOf } from '../support/figures.ts';
+
 /** What calls of one kind took, in ms. */
 export type Times = { readonly count: number; readonly p50: number; readonly p99: number; readonly max: number };
 
@@ -20,7 +22,7 @@ export class Samples {
   /** And starts over. */
   take(): Times {
     const sorted = this.#values.subarray(0, this.#count).toSorted();
-    const percentile = (p: number) => sorted[Math.ceil((sorted.length * p) / 100) - 1] ?? Number.NaN;
+    const percentile = (p: number) => percentileOf(sorted, p);
     this.#count = 0;
     return { count: sorted.length, p50: percentile(50), p99: percentile(99), max: percentile(100) };
   }

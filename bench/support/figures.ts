@@ -8,6 +8,17 @@ export function spread(values: readonly number[]): Spread {
   return { median: at(0.5), low: at(0), high: at(1) };
 }
 
+/** The value that so many of a hundred do not exceed; ascending. */
+export const percentileOf = (sorted: ArrayLike<number>, p: number): number =>
+  sorted[Math.ceil((sorted.length * p) / 100) - 1] ?? Number.NaN;
+
+/** p50, p99 and the longest of what took so many ms. */
+export function summaryOf(times: readonly number[]): string {
+  const sorted = times.toSorted((a, b) => a - b);
+  const [p50, p99, max] = [50, 99, 100].map((p) => digits(percentileOf(sorted, p)));
+  return `p50 ${p50} p99 ${p99} max ${max} ms`;
+}
+
 export const median = (values: readonly number[]): number => spread(values).median;
 
 /** Three digits that count, or all before the point. */

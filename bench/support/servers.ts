@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { createInterface } from 'node:readline';
 import { closing } from './closing.ts';
 
 const START_MS_MAX = 30_000;
@@ -10,12 +11,18 @@ const LOG_CHARACTERS_KEPT = 4_000;
 export const OPERATOR_KEY = 'operator-key-of-the-bench';
 
 /** A process that serves, until it is disposed of. */
-export type Server = AsyncDisposable & { readonly url: string; readonly pid: number };
+export type Server = AsyncDisposable & {
+  readonly url: string;
+  readonly pid: number;
+  signal(name: NodeJS.Signals): void;
+};
 
 export type ServerOptions = {
   /** What is in its environment beside PATH. */
   readonly environment?: Readonly<Record<string, string>>;
   readonly nodeOptions?: readonly string[];
+  /** Told of each line that it writes. */
+  readonly onLine?: (line: string) => void;
 };
 
 /** Starts a script of Node's that logs `listening on <address>`; `script` as seen from the root of the project. */
@@ -27,9 +34,9 @@ export async function startServer(script: string, options: ServerOptions = {}): 
   });
   const stop = closing(() => end(child));
   try {
-    const url = await listening(child, script);
+    const url = await listening(child, script, options.onLine ?? (() => {}));
     if (child.pid === undefined) throw new Error(`${script} has no process`);
-    return { url, pid: child.pid, [Symbol.asyncDispose]: stop };
+    return { url, pid: child.pid, signal: (name) => void child.kill(name), [Symbol.asyncDispose]: stop };
   } catch (error) {
     await stop();
     throw error;
@@ -37,28 +44,34 @@ export async function startServer(script: string, options: ServerOptions = {}): 
 }
 
 /** `src/main.ts`, or the control, as shipped. */
-export const startWorkServer = (databaseUrl: string, script = 'src/main.ts', environment = {}): Promise<Server> =>
+export const startWorkServer = (
+  databaseUrl: string,
+  script = 'src/main.ts',
+  options: Omit<ServerOptions, 'environment'> = {},
+): Promise<Server> =>
   startServer(script, {
-    environment: { DATABASE_URL: databaseUrl, LEASEHOLD_API_KEY: OPERATOR_KEY, PORT: '0', ...environment },
+    ...options,
+    environment: { DATABASE_URL: databaseUrl, LEASEHOLD_API_KEY: OPERATOR_KEY, PORT: '0' },
   });
 
-function listening(child: ChildProcess, script: string): Promise<string> {
+/** The address that it logs. A server that complains is not what is to be measured: what it says then is shown. */
+function listening(child: ChildProcess, script: string, onLine: (line: string) => void): Promise<string> {
   const { promise, resolve, reject } = Promise.withResolvers<string>();
-  let log = '';
-  const late = setTimeout(() => reject(new Error(`${script} did not start: ${log}`)), START_MS_MAX);
-  child.once('exit', () => reject(new Error(`${script} did not start: ${log}`)));
-  const read = (chunk: Buffer) => {
-    log = `${log}${chunk}`.slice(-LOG_CHARACTERS_KEPT);
-    const address = /listening on (http:[^"\s]+)/.exec(log)?.[1];
+  let said = '';
+  const fail = () => reject(new Error(`${script} did not start: ${said}`));
+  const late = setTimeout(fail, START_MS_MAX);
+  child.once('exit', fail);
+  const { stdout, stderr } = child;
+  if (stdout === null || stderr === null) throw new Error('a server without its output');
+  createInterface({ input: stdout }).on('line', (line) => {
+    said = `${said}${line}\n`.slice(-LOG_CHARACTERS_KEPT);
+    const address = /listening on (http:[^"\s]+)/.exec(line)?.[1];
     if (address !== undefined) resolve(address);
-    // A server that complains is not what is to be measured.
-    for (const line of String(chunk).split('\n')) {
-      if (/"level":[456]0/.test(line)) console.error(`${script}: ${line}`);
-    }
-  };
-  child.stdout?.on('data', read);
-  child.stderr?.on('data', (chunk) => {
-    read(chunk);
+    if (/"level":[456]0/.test(line)) console.error(`${script}: ${line}`);
+    onLine(line);
+  });
+  stderr.on('data', (chunk) => {
+    said = `${said}${chunk}`.slice(-LOG_CHARACTERS_KEPT);
     process.stderr.write(chunk);
   });
   return promise.finally(() => clearTimeout(late));
