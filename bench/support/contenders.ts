@@ -27,7 +27,8 @@ export const asking = (name: string, load: Load, url: string, path: string, watc
 });
 
 const ITEMS_FIRST = 500;
-const CALLS = ['poll', 'ack', 'heartbeat', 'stop', 'empty'];
+/** Of a cycle: polls that found nothing are none of it. */
+const CALLS = ['poll', 'ack', 'heartbeat', 'stop'];
 
 /** Full cycles. The items of a round are enqueued before it, as many as by the last round's pace last for its time. */
 export function cycling(name: string, load: Load, place: Place, database: Database, watched: Watched): Contender {

@@ -21,7 +21,7 @@ export type ServerOptions = {
   /** What is in its environment beside PATH. */
   readonly environment?: Readonly<Record<string, string>>;
   readonly nodeOptions?: readonly string[];
-  /** Told of each line that it writes. */
+  /** Told of each line that it writes. By default complaints are shown: what complains is not what is to be measured. */
   readonly onLine?: (line: string) => void;
 };
 
@@ -34,7 +34,7 @@ export async function startServer(script: string, options: ServerOptions = {}): 
   });
   const stop = closing(() => end(child));
   try {
-    const url = await listening(child, script, options.onLine ?? (() => {}));
+    const url = await listening(child, script, options.onLine ?? ((line) => showComplaint(script, line)));
     if (child.pid === undefined) throw new Error(`${script} has no process`);
     return { url, pid: child.pid, signal: (name) => void child.kill(name), [Symbol.asyncDispose]: stop };
   } catch (error) {
@@ -54,7 +54,11 @@ export const startWorkServer = (
     environment: { DATABASE_URL: databaseUrl, LEASEHOLD_API_KEY: OPERATOR_KEY, PORT: '0' },
   });
 
-/** The address that it logs. A server that complains is not what is to be measured: what it says then is shown. */
+function showComplaint(script: string, line: string): void {
+  if (/"level":[456]0/.test(line)) console.error(`${script}: ${line}`);
+}
+
+/** The address that it logs. */
 function listening(child: ChildProcess, script: string, onLine: (line: string) => void): Promise<string> {
   const { promise, resolve, reject } = Promise.withResolvers<string>();
   let said = '';
@@ -67,7 +71,6 @@ function listening(child: ChildProcess, script: string, onLine: (line: string) =
     said = `${said}${line}\n`.slice(-LOG_CHARACTERS_KEPT);
     const address = /listening on (http:[^"\s]+)/.exec(line)?.[1];
     if (address !== undefined) resolve(address);
-    if (/"level":[456]0/.test(line)) console.error(`${script}: ${line}`);
     onLine(line);
   });
   stderr.on('data', (chunk) => {
