@@ -6,7 +6,7 @@ import { type Load, type Measured, type Running, runFor, startLoad, type Watched
 import type { Counts, Report } from '../support/report.ts';
 import { insertQueued, settle } from '../support/rows.ts';
 import { OPERATOR_KEY, startWorkServer } from '../support/servers.ts';
-import { sharesOf, timesOf } from '../support/shares.ts';
+import { callsPerSecond, sharesOf, timesOf } from '../support/shares.ts';
 import { pause } from '../support/waiting.ts';
 
 const OWN_WAITERS = 8;
@@ -17,7 +17,12 @@ const WARMING_UP_MS = 4_000;
 const ROUNDS_MAX = 3;
 const SECONDS_TIMES = 3;
 
-type Case = { readonly name: string; begin(load: Load, watched: Watched): Promise<Running | undefined> };
+type Case = {
+  readonly name: string;
+  /** What the others' pace is counted by. */
+  readonly unit: readonly [call: string, name: string];
+  begin(load: Load, watched: Watched): Promise<Running | undefined>;
+};
 
 /** What one environment's waiting polls get, while another environment of the same server is busy or crowded; in turns with being alone. */
 export async function fairness({ rounds, seconds, callersMany, rowsMany, isQuick }: Counts): Promise<Report> {
@@ -35,11 +40,20 @@ export async function fairness({ rounds, seconds, callersMany, rowsMany, isQuick
   const deep = depth.toLocaleString('en-US');
   const many = waiters.toLocaleString('en-US');
   const cases: Case[] = [
-    { name: 'alone', begin: async () => undefined },
-    { name: `${many} workers at their cadence on another environment`, begin: crowded(waiters, CADENCE_MS) },
-    { name: `${many} polls always waiting on another environment`, begin: crowded(waiters, [0, 0]) },
+    { name: 'alone', unit: ['', ''], begin: async () => undefined },
+    {
+      name: `${many} workers at their cadence on another environment`,
+      unit: ['empty', 'polls/s'],
+      begin: crowded(waiters, CADENCE_MS),
+    },
+    {
+      name: `${many} polls always waiting on another environment`,
+      unit: ['empty', 'polls/s'],
+      begin: crowded(waiters, [0, 0]),
+    },
     {
       name: `${deep} queued on another environment, drained by ${DRAINING_CLIENTS}`,
+      unit: ['stop', 'cycles/s'],
       async begin(of, watched) {
         const { depth: left } = await call(server.url, 'GET', `/v1/environments/${drained.environmentId}/work/stats`);
         await insertQueued(database, drained.environmentId, depth - left);
@@ -72,7 +86,8 @@ export async function fairness({ rounds, seconds, callersMany, rowsMany, isQuick
   const p99 = (index: number) => timesOf(results[index] ?? [], 'handOut', 'p99');
   const alone = p99(0);
   return {
-    rows: cases.map(({ name }, index) => {
+    rows: cases.map(({ name, unit: [call, unit] }, index) => {
+      const around = crowds[index] ?? [];
       const ratios = p99(index).map((value, round) => value / (alone[round] ?? Number.NaN));
       const p50 = digits(median(timesOf(results[index] ?? [], 'handOut', 'p50')));
       return {
@@ -80,7 +95,9 @@ export async function fairness({ rounds, seconds, callersMany, rowsMany, isQuick
         what: `hand-out, ${name}: ms p99`,
         figure: digitsOf(p99(index)),
         note:
-          index === 0 ? `p50 ${p50}` : `p50 ${p50}; ${digitsOf(ratios)} times alone; ${sharesOf(crowds[index] ?? [])}`,
+          index === 0
+            ? `p50 ${p50}`
+            : `p50 ${p50}; ${digitsOf(ratios)} times alone; there ${digits(callsPerSecond(around, call))} ${unit}; ${sharesOf(around)}`,
       };
     }),
     floors: [],
