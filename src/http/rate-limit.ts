@@ -9,14 +9,18 @@ export const REQUESTS_PER_SECOND_DEFAULT = 2_000;
 /** How many callers are counted at a time, in this process. */
 const CALLERS_MAX = 20_000;
 
-/** Whose requests are counted together: a key's, by worker id where one is told, or a work item's. */
-function callerOf({ caller, headers }: FastifyRequest): string {
+/**
+ * Whose requests are counted together: a key's, by worker id where one is told, else by work item where there is one in the path: a fleet on one key, of clients that
+ * do not say who they are, is not one caller.
+ */
+function callerOf({ caller, headers, params }: FastifyRequest): string {
   if (caller === undefined) return '';
   if (caller.kind === 'session') return caller.workId;
   const workerId = headers['anthropic-worker-id'];
   // What is no worker id is not remembered, however long it is.
   const isWorkerId = typeof workerId === 'string' && workerId.length <= LIMITS.workerIdCharacters;
-  return `${caller.keyId} ${isWorkerId ? workerId : ''}`;
+  const { work_id: workId = '' } = params as Record<string, string | undefined>;
+  return `${caller.keyId} ${isWorkerId ? workerId : workId}`;
 }
 
 /**

@@ -45,7 +45,7 @@ export const missingColumns = (
   locking: Locking,
   found: RawBuilder<unknown>,
 ): RawBuilder<unknown> => {
-  const held = sql`exists (select from ${names.workItems} w where w.id = wanted.id and w.environment_id = wanted.environment_id)`;
+  const held = sql`exists (select from ${names.workItems} w where w.id = wanted.id and ${isThere})`;
   const unlessFound = (answer: RawBuilder<unknown>) => sql`case when ${found} is null then ${answer} end`;
   return sql`wanted.id as asked, ${unlessFound(presentId(names, sql`wanted.environment_id`, sql`wanted.id`))} as "presentId",
     (${locking === 'skip' ? unlessFound(held) : sql`false`})::text as held`;

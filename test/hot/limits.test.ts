@@ -46,15 +46,24 @@ t.test('a refused ack leaves the item as it was, and is asked to come back in te
   const { call, work, enqueue } = await testServer(t, { requestsPerSecondMax: MAX });
   await enqueue('session');
   const { json } = await call('GET', work('/poll'));
-  const unknown = () => call('POST', work('/work_unknown/ack'));
-  const refused = (await Promise.all(Array.from({ length: 3 * MAX }, unknown))).filter(({ status }) => status !== 404);
+  const ack = (id: string) => call('POST', work(`/${id}/ack`), { headers: { 'anthropic-worker-id': 'busy' } });
+  const refused = (await Promise.all(Array.from({ length: 3 * MAX }, () => ack('work_unknown')))).filter(
+    ({ status }) => status !== 404,
+  );
   t.ok(refused.length >= MAX, `${refused.length} were refused`);
   for (const answer of refused) {
     checkRefusal(t, answer, 429, 'too many');
     t.equal(answer.headers.get('retry-after'), '10');
   }
   t.equal((await call('GET', work(`/${json.id}`), { as: OPERATOR_KEY })).json.state, 'queued');
-  await until('the next second', async () => (await call('POST', work(`/${json.id}/ack`))).status === 200);
+  await until('the next second', async () => (await ack(json.id)).status === 200);
+});
+
+t.test('workers of one key that do not say who they are are counted by their items', async (t) => {
+  const { call, work } = await testServer(t, { requestsPerSecondMax: MAX });
+  const beat = (id: string) => call('POST', work(`/${id}/heartbeat?expected_last_heartbeat=NO_HEARTBEAT`));
+  const answers = await Promise.all(Array.from({ length: 3 * MAX }, (_, n) => beat(`work_${n}`)));
+  t.strictSame([...new Set(answers.map(({ status }) => status))], [404]);
 });
 
 t.test('figures are read once for all who ask within a second', async (t) => {
