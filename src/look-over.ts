@@ -2,7 +2,7 @@ import { type RawBuilder, sql } from 'kysely';
 import type { Database } from './db/connect.ts';
 import { given, type TableNames } from './db/sql.ts';
 import { isLapsed } from './process/free-items.ts';
-import { standsIn, WORK_KINDS } from './queue/items.ts';
+import { isQueuedIn, standsIn, WORK_KINDS } from './queue/items.ts';
 import { SWEEP_PATIENCE_SECONDS } from './queue/sweep.ts';
 import { hasUnserved } from './sessions/rearm.ts';
 
@@ -24,10 +24,11 @@ export type Overview = {
  */
 export async function lookOver(database: Database, lines: readonly WaitingLine[]): Promise<Overview> {
   const { environments, workItems } = database.names;
+  const queued = isQueuedIn(sql`t.environment_id`);
   const isFree = sql`(w.lease_expires_at is null or w.lease_expires_at <= clock_timestamp())`;
   const isOldEnough = sql`(t.age_ms = 0 or w.created_at <= statement_timestamp() - t.age_ms * interval '1 millisecond')`;
   const item = (where: RawBuilder<unknown>) => sql`exists (
-    select from ${workItems} w where ${standsIn(sql`t.environment_id`)} and ${where} and ${isOldEnough})`;
+    select from ${workItems} w where ${where} and ${isOldEnough})`;
   const [row] = await database.rows(sql<Omit<Overview, 'found'> & { found: string | null }>`
     select (
       select json_agg(t.slot - 1)::text
@@ -36,9 +37,9 @@ export async function lookOver(database: Database, lines: readonly WaitingLine[]
         age_ms: ['integer', (line) => line.minQueuedAgeMs],
       })} join ${environments} e on e.id = t.environment_id
       where e.paused_at is null and (
-        ${item(sql`w.state = 'queued' and w.not_before is null and ${isFree}`)}
-        or ${item(sql`w.state = 'queued' and w.not_before <= statement_timestamp() and ${isFree}`)}
-        or ${item(sql`w.state in ('starting', 'active') and w.lease_expires_at <= clock_timestamp()`)})
+        ${item(sql`${queued} and w.not_before is null and ${isFree}`)}
+        or ${item(sql`${queued} and w.not_before <= statement_timestamp() and ${isFree}`)}
+        or ${item(sql`${standsIn(sql`t.environment_id`)} and w.state in ('starting', 'active') and w.lease_expires_at <= clock_timestamp()`)})
     ) as found, ${hasToSweep(database.names)} as "isToSweep", ${hasLapsed(database.names)} as "isToReap",
       ${hasComeDue(database.names)} as "isDue", ${hasUnserved(database.names)} as "isUnserved"`);
   if (row === undefined) throw new Error('a look over all has no answer');

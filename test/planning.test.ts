@@ -6,7 +6,9 @@ import { createQueue } from '../src/create-queue.ts';
 import { type Database, within } from '../src/db/connect.ts';
 import { only } from '../src/queue/errors.ts';
 import type { WorkKind } from '../src/queue/items.ts';
+import { poll } from '../src/queue/poll.ts';
 import { prune } from '../src/queue/prune.ts';
+import { DEFAULT_SETTINGS } from '../src/queue/settings.ts';
 import { testDatabase } from './support/harness.ts';
 
 const CALLS = 20;
@@ -168,4 +170,50 @@ t.test('a claim and a renewal read neither the queue nor what waits, however the
   await plan();
   await isBounded('with many held', ['model_turn'], 2 * LIVE + CLAIM_READS_MAX);
   await isBounded('with many held of another kind', ['tool_exec'], CLAIM_READS_MAX);
+});
+
+/** What a cycle of one item reads: the item a few times a call, what names it, and what the planner probes. */
+const CYCLE_READS_MAX = 60;
+
+t.test('a cycle reads neither what is finished nor what is held, whatever the statistics say', async (t) => {
+  const plain = await testDatabase(t, 'postgres', { poolConnectionsMax: 1 });
+  const { workItems } = plain.names;
+  const { id: environmentId } = await createEnvironment(plain, { name: 'old', type: 'self_hosted' });
+  const by = { ...DEFAULT_SETTINGS, minQueuedAgeMs: 0, isDeep: false };
+  let session = 0;
+  const cycle = async (database: Database) => {
+    const queue = createQueue({ database });
+    await queue.enqueue({ environmentId, sessionId: `cycle ${session++}` });
+    const taker = { workerId: null, reclaimOlderThanMs: null };
+    const { handOuts } = await poll(database, environmentId, [taker, taker], by);
+    const id = handOuts[0]?.item.id ?? '';
+    only(await queue.ack([{ environmentId, id }]));
+    only(await queue.heartbeat([{ environmentId, id, expectedLastHeartbeat: 'NO_HEARTBEAT', isRetry: false }]));
+    only(await queue.stop([{ environmentId, id, force: true, reason: 'worker' }]));
+    await queue.close();
+  };
+  const isBounded = (when: string) =>
+    plain.transaction(async (transaction) => {
+      const database = within(plain, transaction);
+      const before = await rowsRead(database, 'work_items');
+      await cycle(database);
+      const read = (await rowsRead(database, 'work_items')) - before;
+      t.ok(read <= CYCLE_READS_MAX, `${read} rows ${when}`);
+    });
+  for (let n = 0; n < CALLS; n++) await cycle(plain);
+  const fill = (name: string, state: string) =>
+    plain.rows(sql`
+      insert into ${workItems} (id, environment_id, session_id, kind, lane, state, stopped_at, lease_expires_at)
+      select ${name}::text || n, ${environmentId}, ${name}::text || n, 'tool_exec', 'wire', ${state},
+        case ${state}::text when 'stopped' then now() end, case ${state}::text when 'active' then now() + interval '1 hour' end
+      from generate_series(1, 3000) n`);
+  await fill('finished', 'stopped');
+  await isBounded('planned on an empty table');
+  await plain.rows(sql`discard plans`);
+  await isBounded('without statistics of what has come since');
+  await plain.rows(sql`analyze ${workItems}`); // nothing is live
+  await plain.rows(sql`discard plans`);
+  await isBounded('by statistics of a table where nothing is live');
+  await fill('held', 'active');
+  await isBounded('beside what is held since');
 });

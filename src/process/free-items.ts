@@ -1,6 +1,6 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { TableNames } from '../db/sql.ts';
-import { standsIn } from '../queue/items.ts';
+import { isQueuedIn } from '../queue/items.ts';
 import type { QueueSettings } from '../queue/settings.ts';
 
 /** Of each sort so many are read; a claim takes the first that nobody has locked. */
@@ -72,7 +72,7 @@ export const refusedItems = (
 ): RawBuilder<unknown> => {
   const oldest = (isDue: RawBuilder<unknown>, age: RawBuilder<unknown>) => sql`(
             select ${columns} from ${workItems} w
-            where ${standsIn(sql`e.id`)} and w.state = 'queued' and ${isDue}
+            where ${isQueuedIn(sql`e.id`)} and ${isDue}
               and w.created_at <= statement_timestamp() - e.fallback_after_ms * interval '1 millisecond'
               and (w.lease_expires_at is null or w.lease_expires_at <= clock_timestamp())
               and coalesce(w.hand_out_count < coalesce(w.max_hand_outs, e.max_hand_outs, ${maxHandOuts}::integer), true) and ${only}

@@ -50,11 +50,17 @@ export function enqueueStatement(
   const hasInput = requests.some(({ input }) => input !== undefined);
   const hasRequestId = requests.some(({ requestId }) => requestId !== undefined);
   return sql`
-    with ${wanted(requests, lockTimeoutMs)}, ${hasRequestId ? known(names) : noneKnown}, covering as materialized (
-      select ${itemSource('w')}, w.lane, q.slot
-      from wanted q join ${workItems} w
-        on w.environment_id = q.environment_id and w.session_id = q.session_id and w.kind = q.kind
-      where w.state in ('queued', 'starting', 'active')
+    with ${wanted(requests, lockTimeoutMs)}, ${hasRequestId ? known(names) : noneKnown}, occupied as materialized (
+      select l.seq, q.slot from wanted q cross join lateral (
+        -- The limit keeps it from being a join, for which statistics of an empty queue would have all that is live read.
+        select w.seq from ${workItems} w
+        where w.environment_id = q.environment_id and w.session_id = q.session_id and w.kind = q.kind
+          and w.state in ('queued', 'starting', 'active')
+        limit 1
+      ) l
+    ), covering as materialized (
+      select ${itemSource('w')}, w.lane, o.slot from occupied o join ${workItems} w on w.seq = o.seq
+      where (w.state in ('queued', 'starting', 'active')) is true
       ${hasFollowUp ? sql`order by w.seq for no key update of w` : sql``}
     ), judged as materialized (
       select q.slot, coalesce(k.seq, c.seq) as seq,

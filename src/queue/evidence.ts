@@ -1,7 +1,7 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { rfc3339 } from '../db/sql.ts';
-import { handOutLapsed, handOutReached, standsIn } from './items.ts';
+import { handOutLapsed, handOutReached, isQueuedIn, standsIn } from './items.ts';
 import { figures, WORKER_POLLING_SECONDS } from './stats.ts';
 
 /** When a finding is made. Durations in seconds, shares of 1. */
@@ -38,7 +38,6 @@ const ago = (seconds: number) => sql`(statement_timestamp() - ${sql.lit(seconds)
 export function facts(database: Database, environmentId: string): RawBuilder<unknown> {
   const { environments, workItems, handOuts, workerSightings, credentials, refusals } = database.names;
   const ours = sql`w.environment_id = ${environmentId} and w.lane = 'wire'`;
-  const live = standsIn(environmentId);
   const present = sql`w.handed_out_at, ${handOutReached('w')}, ${handOutLapsed('w')} as lapsed_at`;
   const refused = (refusal: 'credential' | 'heartbeat') => sql`filter (where r.refusal = ${sql.lit(refusal)})`;
   return sql`
@@ -52,10 +51,10 @@ export function facts(database: Database, environmentId: string): RawBuilder<unk
       from (
         select w.created_at, w.not_before, coalesce(w.not_before <= clock_timestamp(), true) as due,
           coalesce(w.lease_expires_at > clock_timestamp(), false) as reserved
-        from ${workItems} w where ${live} and w.state = 'queued'
+        from ${workItems} w where ${isQueuedIn(environmentId)}
       ) q
     ), held as materialized (
-      select count(*) as items from ${workItems} w where ${live} and w.state in ('starting', 'active', 'stopping')
+      select count(*) as items from ${workItems} w where ${standsIn(environmentId)} and w.state in ('starting', 'active', 'stopping')
     ), aside as materialized (
       select count(*) as items from (
         select from ${workItems} w where ${ours} and w.state = 'stopped' and w.stop_reason in ('exhausted', 'failed')
@@ -69,9 +68,9 @@ export function facts(database: Database, environmentId: string): RawBuilder<unk
         order by h.superseded_at desc limit ${sql.lit(ROWS_READ_MAX)}
       )
       union all
-      select ${present} from ${workItems} w where ${live} and w.state = 'queued' and w.handed_out_at is not null
+      select ${present} from ${workItems} w where ${isQueuedIn(environmentId)} and w.handed_out_at is not null
       union all
-      select ${present} from ${workItems} w where ${live} and w.state in ('starting', 'active', 'stopping')
+      select ${present} from ${workItems} w where ${standsIn(environmentId)} and w.state in ('starting', 'active', 'stopping')
       union all
       (
         select ${present} from ${workItems} w

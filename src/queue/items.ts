@@ -119,6 +119,10 @@ export type Offered = Pick<WorkItem, 'kind' | 'environmentId'> & { readonly lane
 export const standsIn = (environmentId: unknown): RawBuilder<unknown> =>
   sql`(w.environment_id || '') = ${environmentId} and w.lane = 'wire'`;
 
+/** The same of a queued one: written so, it is of the indexes of queued items alone, and not of one that holds whatever is live. */
+export const isQueuedIn = (environmentId: unknown): RawBuilder<unknown> =>
+  sql`${standsIn(environmentId)} and (w.state = 'queued') is true`;
+
 /** Whom new work wakes: the polls that wait on its environment, or those who claim its kind. */
 export const topicOf = ({ lane, kind, environmentId }: Offered): string =>
   lane === 'wire' ? environmentId : kindTopic(kind);

@@ -4,7 +4,16 @@ import { type Extent, extentOf, fixed, givenLater } from '../db/sql.ts';
 import { environmentNotFound } from './errors.ts';
 import { successors } from './follow-up.ts';
 import { hashSecret, mintId, mintSecret } from './ids.ts';
-import { handOutReached, type ItemRow, itemAnswer, itemSource, standsIn, toWorkItem, type WorkItem } from './items.ts';
+import {
+  handOutReached,
+  isQueuedIn,
+  type ItemRow,
+  itemAnswer,
+  itemSource,
+  standsIn,
+  toWorkItem,
+  type WorkItem,
+} from './items.ts';
 import { besides } from './sets.ts';
 import type { QueueSettings } from './settings.ts';
 
@@ -92,7 +101,7 @@ const statement = fixed<Args, Row, `${'any' | 'old'} ${Extent}`>((value, names, 
         coalesce(w.lapsed_state, w.state) as lapsed_state, ${handOutReached('w')}, coalesce(w.lease_expires_at, w.lapsed_at) as lapsed_at,
         ${isSpent}
       from ${workItems} w
-      where ${standsIn(environmentId)} and w.state = 'queued'
+      where ${isQueuedIn(environmentId)}
         and (w.lease_expires_at is null or w.lease_expires_at <= clock_timestamp())
         and (w.not_before is null or w.not_before <= clock_timestamp())
         and not (select p.is_paused from place p) ${isOldEnough}

@@ -2,7 +2,7 @@ import { type RawBuilder, sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { rfc3339 } from '../db/sql.ts';
 import { environmentNotFound } from './errors.ts';
-import { standsIn } from './items.ts';
+import { isQueuedIn } from './items.ts';
 
 /** A worker counts as polling when its last poll was open or answered within this time (contract §3). */
 export const WORKER_POLLING_SECONDS = 30;
@@ -53,7 +53,7 @@ export function figures({ names: { environments, workItems, workerSightings } }:
       from (
         select w.created_at, coalesce(w.lease_expires_at > clock_timestamp(), false) as reserved
         from ${workItems} w
-        where ${standsIn(sql`e.id`)} and w.state = 'queued'
+        where ${isQueuedIn(sql`e.id`)}
           and (w.not_before is null or w.not_before <= clock_timestamp())
       ) f
     ) q ${where}`;

@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { rfc3339 } from '../db/sql.ts';
 import { environmentNotFound } from './errors.ts';
-import { standsIn, type WorkState } from './items.ts';
+import { isQueuedIn, standsIn, type WorkState } from './items.ts';
 
 export type Worker = {
   readonly workerId: string;
@@ -27,14 +27,14 @@ export const HOLDS_PER_WORKER_MAX = 100;
  */
 export async function workers(database: Database, environmentId: string): Promise<Worker[]> {
   const { workItems, workerSightings, environments } = database.names;
-  const isHeld = sql`${standsIn(environmentId)} and w.worker_id is not null
+  const isHeld = sql`w.worker_id is not null
         and w.lease_expires_at > clock_timestamp()`;
   const columns = sql`w.worker_id, w.seq, w.id, w.session_id, w.state, w.lease_expires_at`;
   const rows = await database.rows(sql<{ workerId: string | null; lastPollAt: string | null; holds: string }>`
     with held as materialized (
-      select ${columns} from ${workItems} w where ${isHeld} and w.state = 'queued'
+      select ${columns} from ${workItems} w where ${isQueuedIn(environmentId)} and ${isHeld}
       union all
-      select ${columns} from ${workItems} w where ${isHeld} and w.state in ('starting', 'active', 'stopping')
+      select ${columns} from ${workItems} w where ${standsIn(environmentId)} and ${isHeld} and w.state in ('starting', 'active', 'stopping')
     ), placed as materialized (
       select h.worker_id, h.id, h.session_id, h.state, h.lease_expires_at,
         row_number() over (partition by h.worker_id order by h.seq) as place
