@@ -32,7 +32,7 @@ const PARTS: Readonly<Record<string, Part>> = {
 };
 
 const FULL: Counts = {
-  rounds: 5,
+  rounds: 3,
   seconds: 4,
   rowsMany: 1_000_000,
   rowsSome: 50_000,

@@ -56,3 +56,33 @@ t.test(
     t.equal(refused, ROUNDS * ITEMS, 'and one is refused');
   },
 );
+
+const ENQUEUE_ROUNDS = 400;
+
+t.test('two replicas enqueue the same work in opposite order: each item once, both are told the same', async (t) => {
+  const database = await testDatabase(t);
+  const other = await openDatabase({ connectionString: databaseUrl(), schema: database.schema });
+  const [here, there] = [createQueue({ database }), createQueue({ database: other })];
+  t.teardown(async () => {
+    await Promise.all([here.close(), there.close()]);
+    await other.close();
+  });
+  const { id: environmentId } = await createEnvironment(database, { name: 'crosswise', type: 'self_hosted' });
+  let [created, differing] = [0, 0];
+  for (let round = 0; round < ENQUEUE_ROUNDS; round++) {
+    const ask = (queue: typeof here) => (n: number) =>
+      queue.enqueue({
+        ...{ environmentId, sessionId: `${round} ${n}` },
+        ...(n % 2 === 0 ? { requestId: `${round} ${ITEMS - n}` } : {}),
+      });
+    const forwards = Array.from({ length: ITEMS }, (_, n) => n);
+    const [ours, theirs] = await Promise.all([
+      Promise.all(forwards.map(ask(here))),
+      Promise.all(forwards.toReversed().map(ask(there))),
+    ]);
+    created += [...ours, ...theirs].filter((enqueued) => enqueued.created).length;
+    differing += ours.filter(({ item }, n) => item.id !== theirs[ITEMS - 1 - n]?.item.id).length;
+  }
+  t.equal(created, ENQUEUE_ROUNDS * ITEMS);
+  t.equal(differing, 0);
+});
