@@ -5,11 +5,13 @@ import { isDeadlock } from './db/failures.ts';
 import { given } from './db/sql.ts';
 import { createBatches } from './dispatch/batches.ts';
 import { ack } from './queue/ack.ts';
-import { checkEnqueue } from './queue/check-enqueue.ts';
+import { checkEnqueue, jsonOf } from './queue/check-enqueue.ts';
 import { type Enqueued, type EnqueueRequest, enqueue, enqueueEach } from './queue/enqueue.ts';
 import { type Heartbeat, type HeartbeatRequest, heartbeat } from './queue/heartbeat.ts';
+import type { QueueError } from './queue/errors.ts';
 import { checkRef, type WorkItem, type WorkRef } from './queue/items.ts';
 import { checkInteger, checkText, LIMITS } from './queue/limits.ts';
+import { HELD } from './queue/sets.ts';
 import type { QueueSettings } from './queue/settings.ts';
 import { type Stopped, type StopRequest, stop } from './queue/stop.ts';
 
@@ -54,6 +56,7 @@ export function createSingleCalls({
     // Two of one slot may share a statement: the first covers the second.
     keyOf: ({ request: { environmentId, requestId, sessionId, kind } }) =>
       JSON.stringify(requestId === undefined ? [environmentId, sessionId, kind] : [environmentId, requestId]),
+    weightOf: ({ request: { input } }) => (input === undefined ? 0 : jsonOf('input', input).length),
     isDeadlock,
   });
 
@@ -86,16 +89,23 @@ export function createSingleCalls({
   };
 }
 
-async function enqueueSet(database: Database, calls: readonly EnqueueCall[], isAlone: boolean) {
+type Outcomes = (Enqueued | QueueError | typeof HELD)[];
+
+async function enqueueSet(database: Database, calls: readonly EnqueueCall[], isAlone: boolean): Promise<Outcomes> {
   const [only] = calls;
   if (isAlone && only !== undefined) {
     return [await enqueue(database, only.request, undefined, entriesOf(database, [only]))];
   }
-  return enqueueEach(
+  const outcomes = await enqueueEach(
     database,
     calls.map(({ request }) => request),
     entriesOf(database, calls),
   );
+  if (calls.length === 1 || outcomes.some((outcome) => outcome !== HELD)) return outcomes;
+  // One of them holds up all: which one is found by halves, each as impatient, so that the others need not wait in line behind it.
+  const half = Math.ceil(calls.length / 2);
+  const halves = [calls.slice(0, half), calls.slice(half)];
+  return (await Promise.all(halves.map((some) => enqueueSet(database, some, false)))).flat();
 }
 
 /** The audit entries of those that have one, as part of the statement: its `answer` tells what came of each. */

@@ -216,4 +216,17 @@ t.test('a cycle reads neither what is finished nor what is held, whatever the st
   await isBounded('by statistics of a table where nothing is live');
   await fill('held', 'active');
   await isBounded('beside what is held since');
+
+  await plain.transaction(async (transaction) => {
+    const database = within(plain, transaction);
+    const queue = createQueue({ database });
+    await queue.enqueue({ environmentId, sessionId: 'waiting' });
+    const before = await rowsRead(database, 'work_items');
+    const taker = { workerId: null, reclaimOlderThanMs: null };
+    const { handOuts } = await poll(database, environmentId, [taker], { ...by, isDeep: true });
+    t.equal(handOuts[0]?.item.sessionId, 'waiting');
+    const read = (await rowsRead(database, 'work_items')) - before;
+    t.ok(read <= CYCLE_READS_MAX, `${read} rows by a deep look that found what was asked for`);
+    await queue.close();
+  });
 });

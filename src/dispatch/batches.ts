@@ -7,6 +7,8 @@ export type BatchOptions<Request, Outcome> = {
   keyOf(request: Request): string;
   /** Whether a statement that failed so was undone, and may be run again. */
   isDeadlock(error: unknown): boolean;
+  /** In characters, where calls may be large: those of a set come to 524,288 at most, or it is one. */
+  weightOf?(request: Request): number;
   sizeMax?: number;
   inFlightMax?: number;
   waitingMax?: number;
@@ -14,11 +16,14 @@ export type BatchOptions<Request, Outcome> = {
 
 type Call<Request, Outcome> = {
   readonly request: Request;
+  readonly weight: number;
   readonly resolve: (outcome: Outcome) => void;
   readonly reject: (error: unknown) => void;
 };
 
 const SIZE_MAX = 128;
+/** Putting a statement together holds up everything else in the process. */
+const WEIGHT_MAX = 524_288;
 const IN_FLIGHT_MAX = 2;
 const WAITING_MAX = 20_000;
 /** Of calls that wait for a row that another transaction holds: each has a connection to itself for as long. */
@@ -31,7 +36,8 @@ const DEADLOCK_RETRIES_MAX = 3;
  * Refuses: unavailable, past the bound of calls that wait.
  */
 export function createBatches<Request, Outcome>(options: BatchOptions<Request, Outcome>) {
-  const { run, keyOf, isDeadlock, sizeMax = SIZE_MAX, inFlightMax = IN_FLIGHT_MAX, waitingMax = WAITING_MAX } = options;
+  const { run, keyOf, isDeadlock, weightOf = () => 0 } = options;
+  const { sizeMax = SIZE_MAX, inFlightMax = IN_FLIGHT_MAX, waitingMax = WAITING_MAX } = options;
   type Waiting = Call<Request, Outcome>;
   let waiting: Waiting[] = [];
   let inFlight = 0;
@@ -50,10 +56,14 @@ export function createBatches<Request, Outcome>(options: BatchOptions<Request, O
     if (inFlight >= inFlightMax) return;
     const batch = new Map<string, Waiting>();
     const later: Waiting[] = [];
+    let weight = 0;
+    let isFull = false;
     for (const call of waiting) {
       const key = keyOf(call.request);
-      if (batch.size < sizeMax && !batch.has(key)) batch.set(key, call);
-      else later.push(call);
+      weight += call.weight;
+      isFull ||= batch.size >= sizeMax || (batch.size > 0 && weight > WEIGHT_MAX);
+      if (isFull || batch.has(key)) later.push(call);
+      else batch.set(key, call);
     }
     waiting = later;
     if (batch.size === 0) return;
@@ -110,7 +120,7 @@ export function createBatches<Request, Outcome>(options: BatchOptions<Request, O
       return Promise.reject(new QueueError('unavailable', `${waitingMax} calls wait already, try again`));
     }
     return new Promise((resolve, reject) => {
-      waiting.push({ request, resolve, reject });
+      waiting.push({ request, weight: weightOf(request), resolve, reject });
       schedule();
     });
   };

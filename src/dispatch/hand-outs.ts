@@ -159,7 +159,7 @@ export function createHandOuts({ look, putBack, isWatched = () => false, ...opti
       return;
     }
     if (isDeep) {
-      // Where as much was found as was asked for there may be more of it. What others hold or give out meanwhile, they hold for a while yet.
+      // Where as much was found as was asked for there may be more of it. What others take or renew meanwhile, they hold for a while yet.
       const isAll = found.setAside === 0 && found.handOuts.some((handOut) => handOut === null);
       line.nothingLapsesBefore = isAll ? beganAt + Math.min(found.lapsesInMs ?? LEASE_MS_MIN, LEASE_MS_MIN) : beganAt;
     }

@@ -11,7 +11,7 @@ const CALLERS_MAX = 20_000;
 
 /**
  * Whose requests are counted together: a key's, by worker id where one is told, else by work item where there is one in the path: a fleet on one key, of clients that
- * do not say who they are, is not one caller.
+ * do not say who they are, is not one caller. It is a bound for the careless: whoever holds a key may call itself what it likes.
  */
 function callerOf({ caller, headers, params }: FastifyRequest): string {
   if (caller === undefined) return '';

@@ -30,7 +30,10 @@ export type Look = {
   readonly setAside: number;
   /** An item that was stopped so had a follow-up: it is for all who wait, also elsewhere. */
   readonly isFollowed: boolean;
-  /** Of a deep look: in how many ms the first of what is held now can be taken, if it is not renewed; null when nothing is held. */
+  /**
+   * Of a deep look that found less than was asked for: in how many ms the first of what was held when it began can be taken, if it is not renewed; not above 0 where something could be
+   * taken, be it that this look did. Null when nothing was held.
+   */
   readonly lapsesInMs: number | null;
 };
 
@@ -163,7 +166,8 @@ const statement = fixed<Args, Row, `${'any' | 'old'} ${Extent}`>((value, names, 
     select exists (select from place) as found, (select count(*) from exhausted)::integer as "setAside",
       exists (select from successor) as "isFollowed", (
         select extract(epoch from min(${takeableAt}) - clock_timestamp())::float8 * 1000 from ${workItems} w
-        where ${standsIn(environmentId)} and w.state in ('starting', 'active') and ${takeableAt} > clock_timestamp() and ${isDeep}
+        where ${standsIn(environmentId)} and w.state in ('starting', 'active') and ${isDeep}
+          and (select count(*) from free) + (select count(*) from lapsed) < (select count(*) from taker)
       ) as "lapsesInMs",
       h.slot::integer as slot, ${itemAnswer('h')}
     from (select 1) one left join handed_out h on true`;

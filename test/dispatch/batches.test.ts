@@ -159,3 +159,28 @@ t.test('past the bound of what waits a call is unavailable, and what waits is st
   await statements[0]?.answer({});
   t.match(asked, [{ value: 'a done' }, { value: 'b done' }, {}]);
 });
+
+t.test('a set is bounded by what its calls weigh, and nobody overtakes a heavy one', async (t) => {
+  const { statements, ask } = gatedBatches({ weightOf: (name) => (name.startsWith('heavy') ? 300_000 : 1) });
+  ask('light', 'heavy1', 'heavy2', 'later');
+  await turn();
+  await statements[0]?.answer({});
+  t.strictSame(
+    statements.map(({ set }) => set),
+    [
+      ['light', 'heavy1'],
+      ['heavy2', 'later'],
+    ],
+  );
+});
+
+t.test('a call that weighs more than a set may is one of its own', async (t) => {
+  const { statements, ask } = gatedBatches({ weightOf: () => 600_000 });
+  ask('a', 'b');
+  await turn();
+  await statements[0]?.answer({});
+  t.strictSame(
+    statements.map(({ set }) => set),
+    [['a'], ['b']],
+  );
+});

@@ -60,6 +60,33 @@ t.test('a slot that a transaction is about to take delays its own enqueue alone'
   t.equal(order.at(-1), 'slow false', 'it was covered by the one that was in the transaction');
 });
 
+t.test('several held slots, and what shares a statement with them does not wait for them', async (t) => {
+  const { database, queue, environmentId } = await place(t);
+  const client = await testClient(t);
+  await client.query('begin');
+  const held = ['a', 'b', 'c', 'd'];
+  for (const sessionId of held) await queue.enqueue({ environmentId, sessionId }, client);
+  const done: string[] = [];
+  const ask = async (sessionId: string) => {
+    await queue.enqueue({ environmentId, sessionId });
+    done.push(sessionId);
+  };
+  const free = Array.from({ length: 20 }, (_, n) => `free ${n}`);
+  const all = [...held, ...free].map(ask);
+  await until('its neighbours are done', () => done.length === free.length);
+  t.strictSame(done.toSorted(), free.toSorted());
+  await untilBlocked(client, database.schema, 3);
+  await client.query('commit');
+  await Promise.all(all);
+});
+
+t.test('large inputs do not share a statement', async (t) => {
+  const { queue, statements, environmentId } = await place(t);
+  const input = 'x'.repeat(200_000);
+  await Promise.all(Array.from({ length: 10 }, (_, n) => queue.enqueue({ environmentId, sessionId: `${n}`, input })));
+  t.ok(statements.begun() >= 5, `${statements.begun()} statements`);
+});
+
 t.test('a race for a request id that another replica wins fails no neighbour', async (t) => {
   const { database, queue, environmentId } = await place(t);
   const other = createQueue({ database });
