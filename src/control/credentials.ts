@@ -5,7 +5,7 @@ import type { Database } from '../db/connect.ts';
 import { rfc3339 } from '../db/sql.ts';
 import { createNotes } from '../dispatch/notes.ts';
 import { hashSecret } from '../queue/ids.ts';
-import { parseSessionsToken } from '../queue/poll.ts';
+import { parseSessionsToken } from '../queue/sessions-token.ts';
 import { environmentOfSession } from '../sessions/read.ts';
 import { KEY, type KeyRole } from './key-rows.ts';
 import { CHANGES_MAX, CHANGES_REACH_SECONDS, createKnownKeys, type FoundKey, type KeyChange } from './known-keys.ts';

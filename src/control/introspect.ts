@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import type { WorkState } from '../queue/items.ts';
-import { parseSessionsToken } from '../queue/poll.ts';
+import { parseSessionsToken } from '../queue/sessions-token.ts';
 import { isEqual } from './credentials.ts';
 
 export type Introspection =

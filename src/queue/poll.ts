@@ -6,14 +6,15 @@ import { successors } from './follow-up.ts';
 import { hashSecret, mintId, mintSecret } from './ids.ts';
 import {
   handOutReached,
-  isQueuedIn,
   type ItemRow,
+  isQueuedIn,
   itemAnswer,
   itemSource,
   standsIn,
   toWorkItem,
   type WorkItem,
 } from './items.ts';
+import { sessionsToken } from './sessions-token.ts';
 import { besides } from './sets.ts';
 import type { QueueSettings } from './settings.ts';
 
@@ -204,14 +205,4 @@ export async function poll(
   }
   const { setAside, isFollowed, lapsesInMs } = rows[0];
   return { handOuts: found, setAside, isFollowed, lapsesInMs };
-}
-
-/** The token names its work id, so that checking it needs no index of hashes: a primary key finds the row. */
-const SESSIONS_TOKEN = /^lhs_(work_[A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_-]{43})$/;
-const sessionsToken = (workId: string, secret: string): string => `lhs_${workId}.${secret}`;
-
-/** The work id a sessions token claims to be for, and the hash that proves it; undefined for any other text. */
-export function parseSessionsToken(token: string): { workId: string; hash: string } | undefined {
-  const [, workId, secret] = SESSIONS_TOKEN.exec(token) ?? [];
-  return workId === undefined || secret === undefined ? undefined : { workId, hash: hashSecret(secret) };
 }

@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
-import { parseSessionsToken } from './poll.ts';
+import { parseSessionsToken } from './sessions-token.ts';
 
 /**
  * Puts an item back whose poll's client went away. The guard is the hand-out itself: the token's hash on a row that is still

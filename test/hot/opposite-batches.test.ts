@@ -1,4 +1,4 @@
-import t from 'tap';
+import t, { type Test } from 'tap';
 import { createEnvironment } from '../../src/control/environments.ts';
 import { createQueue } from '../../src/create-queue.ts';
 import { openDatabase } from '../../src/db/connect.ts';
@@ -7,17 +7,23 @@ import { databaseUrl, testDatabase } from '../support/harness.ts';
 const ROUNDS = 2_000;
 const ITEMS = 12;
 
+/** Two queues, each on a pool of its own, and an environment. */
+async function twoReplicas(t: Test) {
+  const database = await testDatabase(t);
+  const other = await openDatabase({ connectionString: databaseUrl(), schema: database.schema });
+  const [here, there] = [createQueue({ database }), createQueue({ database: other })];
+  t.teardown(async () => {
+    await Promise.all([here.close(), there.close()]);
+    await other.close();
+  });
+  const { id: environmentId } = await createEnvironment(database, { name: 'crosswise', type: 'self_hosted' });
+  return { here, there, environmentId };
+}
+
 t.test(
   'two replicas batch the same ids in opposite order for 2,000 rounds: no deadlock, and none is left out',
   async (t) => {
-    const database = await testDatabase(t);
-    const other = await openDatabase({ connectionString: databaseUrl(), schema: database.schema });
-    const [here, there] = [createQueue({ database }), createQueue({ database: other })];
-    t.teardown(async () => {
-      await Promise.all([here.close(), there.close()]);
-      await other.close();
-    });
-    const { id: environmentId } = await createEnvironment(database, { name: 'crosswise', type: 'self_hosted' });
+    const { here, there, environmentId } = await twoReplicas(t);
     await here.enqueueAll(Array.from({ length: ITEMS }, (_, n) => ({ environmentId, sessionId: `${n}` })));
     const handOuts = await Promise.all(Array.from({ length: ITEMS }, () => here.poll({ environmentId })));
     const refs = handOuts.map((handOut) => ({ environmentId, id: handOut?.item.id ?? '' }));
@@ -60,14 +66,7 @@ t.test(
 const ENQUEUE_ROUNDS = 400;
 
 t.test('two replicas enqueue the same work in opposite order: each item once, both are told the same', async (t) => {
-  const database = await testDatabase(t);
-  const other = await openDatabase({ connectionString: databaseUrl(), schema: database.schema });
-  const [here, there] = [createQueue({ database }), createQueue({ database: other })];
-  t.teardown(async () => {
-    await Promise.all([here.close(), there.close()]);
-    await other.close();
-  });
-  const { id: environmentId } = await createEnvironment(database, { name: 'crosswise', type: 'self_hosted' });
+  const { here, there, environmentId } = await twoReplicas(t);
   let [created, differing] = [0, 0];
   for (let round = 0; round < ENQUEUE_ROUNDS; round++) {
     const ask = (queue: typeof here) => (n: number) =>
