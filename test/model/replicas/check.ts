@@ -1,0 +1,128 @@
+import assert from 'node:assert/strict';
+import { checkAnswers } from './answers.ts';
+import { describe } from './calls.ts';
+import { checkEdge, type Edge, edgeOf } from './edges.ts';
+import { created, explain } from './explain.ts';
+import { micros, type Version } from './log.ts';
+import { type Timeline, timelineOf } from './timeline.ts';
+import type { World } from './world.ts';
+
+/** A history, after its end, against the state table and the invariants. */
+export async function check(world: World): Promise<void> {
+  const timeline = timelineOf(world);
+  const met = (cell: string) => world.meet(cell);
+  try {
+    const edges = new Map<Version, Edge>();
+    for (const item of timeline.items.values()) checkItem(item, edges, met);
+    checkSlots(timeline);
+    explain(timeline, edges);
+    checkAnswers({ timeline, edges, met });
+    checkFailures(world);
+    checkEnds(timeline);
+    await checkTables(world, timeline);
+  } catch (error) {
+    throw new Error(tell(timeline, error), { cause: error });
+  }
+}
+
+function checkItem(item: readonly Version[], edges: Map<Version, Edge>, met: (cell: string) => void): void {
+  let newest = 0;
+  let before: Version | undefined;
+  for (const version of item) {
+    const { old, row, n } = version;
+    try {
+      assert.equal(old === null, before === undefined, 'an item is made once');
+      const edge = edgeOf(version, (by) => by === 'test');
+      assert(before?.row.state !== 'stopped' || edge === 'patched', 'a stopped item never changes');
+      checkEdge(edge, version, newest);
+      edges.set(version, edge);
+      met(`${edge}${old === null ? '' : `, ${old.state}`}`);
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error);
+      throw new Error(`version ${n} of item ${row.seq}: ${why}`, { cause: error });
+    }
+    newest = Math.max(newest, row.last_heartbeat === null ? 0 : micros(row.last_heartbeat));
+    before = version;
+  }
+}
+
+const isLive = (state: string): boolean => state === 'queued' || state === 'starting' || state === 'active';
+
+/** Unique while live; an id is minted once; whatever has a follow-up and leaves its slot is followed. */
+function checkSlots({ versions }: Timeline): void {
+  const slots = new Map<string, number>();
+  const owners = new Map<string, number>();
+  for (const { row, old, transaction } of versions) {
+    const slot = `${row.session_id} ${row.kind}`;
+    assert((owners.get(row.id) ?? row.seq) === row.seq, `${row.id} is one item's`);
+    assert(old === null || old.id === row.id || !owners.has(row.id), `${row.id} is minted anew`);
+    owners.set(row.id, row.seq);
+    if (isLive(row.state)) {
+      assert((slots.get(slot) ?? row.seq) === row.seq, `${slot} has one live item`);
+      slots.set(slot, row.seq);
+    } else if (slots.get(slot) === row.seq) slots.delete(slot);
+    if (old?.follow_up && isLive(old.state) && !isLive(row.state) && row.stop_reason !== 'cancelled') {
+      const { id } = old.follow_up;
+      const isThere = versions.some(
+        (other) => other.old === null && other.row.id === id && other.transaction === transaction,
+      );
+      assert(isThere, `item ${row.seq} is followed by what waited for its slot`);
+    }
+  }
+}
+
+/** Only what crashed or lost its connections fails. */
+function checkFailures({ calls, broken }: World): void {
+  for (const { n, outcome, by } of calls) {
+    if (outcome.kind === 'unknown' && outcome.why !== 'left') assert(broken.has(by), `call ${n} has no reason to fail`);
+  }
+}
+
+/** No request id forks. */
+function checkEnds({ calls, seqOf }: Timeline): void {
+  const answered = new Map<string, number | undefined>();
+  for (const call of calls) {
+    if (call.verb !== 'enqueue') continue;
+    for (const [index, { id }] of created(call).entries()) {
+      const requestId: string | undefined = call.requests[index]?.requestId;
+      if (requestId === undefined) continue;
+      const seq: number | undefined = seqOf.get(id);
+      assert.equal(answered.get(requestId) ?? seq, seq, `${requestId} is answered by one item`);
+      answered.set(requestId, seq);
+    }
+  }
+}
+
+/** What is remembered of ids that were superseded is exactly what was. */
+async function checkTables({ pool, place }: World, { versions }: Timeline): Promise<void> {
+  const { rows } = await pool.query(
+    `select work_id as id, item_seq::integer as seq from ${place.schema}.hand_outs order by work_id collate "C"`,
+  );
+  const superseded = versions.flatMap(({ old, row }) =>
+    old && old.id !== row.id ? [{ id: old.id, seq: row.seq }] : [],
+  );
+  assert.deepEqual(
+    rows,
+    superseded.sort((one, other) => (one.id < other.id ? -1 : 1)),
+    'the ids that were superseded',
+  );
+}
+
+/** All that happened, for whoever looks for the fault. */
+function tell({ versions, calls }: Timeline, error: unknown): string {
+  const why = error instanceof Error ? error.message : String(error);
+  const told = versions.map(({ n, by, row, old, committedAfter, committedBefore }) => {
+    const {
+      seq,
+      id,
+      session_id: session,
+      state,
+      hand_out_count: count,
+      last_heartbeat: token,
+      lease_expires_at: lease,
+    } = row;
+    const shown = { id, session, count, token, lease, worker: row.worker_id };
+    return `version ${n} by ${by}, ticks ${committedAfter} to ${committedBefore}: item ${seq} ${old?.state ?? 'none'} → ${state} ${JSON.stringify(shown)}`;
+  });
+  return [why, ...told, ...calls.map(describe)].join('\n');
+}

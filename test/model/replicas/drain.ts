@@ -1,0 +1,55 @@
+import assert from 'node:assert/strict';
+import { until } from '../../support/harness.ts';
+import { ask } from './ask.ts';
+import { poll } from './play.ts';
+import type { World } from './world.ts';
+
+const POLLS_MAX = 200;
+const PUT_BACK_MS_MAX = 5_000;
+
+/**
+ * The end of a history: what was taken for clients that left is put back, without a lease having to lapse; then all leases lapse, and whatever
+ * is on offer is taken and stopped, until nothing is.
+ */
+export async function drain(world: World): Promise<void> {
+  await world.quiesce();
+  await world.log.read(world.clock);
+  await untilPutBack(world);
+  await world.log.read(world.clock);
+  const { schema } = world.place;
+  await world.pool.query(`
+    update ${schema}.work_items set lease_expires_at = clock_timestamp() - interval '3 seconds'
+    where state <> 'stopped' and lease_expires_at is not null`);
+  await world.log.read(world.clock);
+  for (let n = 0; ; n++) {
+    assert(n < POLLS_MAX, 'what is on offer comes to an end');
+    const to = n % 2 === 0 ? 0 : 1;
+    const holding = await poll(world, to);
+    if (holding === undefined && world.calls.at(-1)?.outcome.kind === 'answered') break;
+    if (holding === undefined) continue; // a connection that had been ended
+    await ask(world, world.replicas[to], { verb: 'stop', id: holding.id, force: true, reason: 'worker' });
+  }
+  await world.log.read(world.clock);
+  const { rows } = await world.pool.query(
+    `select seq, session_id, state, lease_expires_at from ${schema}.work_items where state <> 'stopped'`,
+  );
+  assert.deepEqual(rows, [], 'what was enqueued is stopped or was offered');
+}
+
+async function untilPutBack({ replicas, pool, place, broken }: World): Promise<void> {
+  // Where the database failed, putting back may have failed, too: that item lapses.
+  const left = replicas.flatMap(({ name, undelivered }) => (broken.has(name) ? [] : [...undelivered]));
+  if (left.length === 0) return;
+  await until(
+    `what was taken for ${left} to be put back`,
+    async () => {
+      const { rowCount } = await pool.query(
+        `select from ${place.schema}.work_items
+        where worker_id = any($1) and state = 'queued' and lease_expires_at > clock_timestamp()`,
+        [left],
+      );
+      return rowCount === 0;
+    },
+    PUT_BACK_MS_MAX,
+  );
+}

@@ -1,0 +1,101 @@
+import { turn } from '../../support/gates.ts';
+import { until } from '../../support/harness.ts';
+import { ask } from './ask.ts';
+import { bodyOf } from './calls.ts';
+import type { Of, Request, Session } from './plan.ts';
+import { enqueue } from './play.ts';
+import type { World } from './world.ts';
+
+const turns = async (count: number) => {
+  for (let left = count; left > 0; left--) await turn();
+};
+
+/** Tests move rows, not clocks. */
+export async function lapse({ pool, place }: World, { session, secondsAgo }: Of<'lapse'>): Promise<void> {
+  await pool.query(
+    `update ${place.schema}.work_items set lease_expires_at = clock_timestamp() - $2 * interval '1 second'
+    where session_id = $1 and state <> 'stopped' and lease_expires_at is not null`,
+    [session, secondsAgo],
+  );
+}
+
+const HOLD_TURNS_PER_TURN = 6;
+
+export async function hold(world: World, { sessions, turns: count }: Of<'hold'>): Promise<void> {
+  const client = await world.pool.connect();
+  const held = { sessions, begun: world.clock.tick(), ended: Number.POSITIVE_INFINITY };
+  world.holds.push(held);
+  try {
+    await client.query('begin');
+    const { rowCount } = await client.query(
+      `select from ${world.place.schema}.work_items where session_id = any($1) order by seq for update`,
+      [sessions],
+    );
+    if (rowCount) world.meet('rows held by another transaction');
+    await turns(count * HOLD_TURNS_PER_TURN);
+    await client.query('rollback');
+  } finally {
+    client.release();
+  }
+  held.ended = world.clock.tick();
+}
+
+export async function crash(world: World, step: Of<'crash'>): Promise<void> {
+  await turns(step.turns);
+  await world.crash(step.to);
+}
+
+export async function kill(world: World, step: Of<'kill'>): Promise<void> {
+  await turns(step.turns);
+  const { name } = world.replicas[step.to];
+  world.broken.add(name);
+  world.meet('connections to the database ended by it');
+  await world.pool.query('select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1', [name]);
+}
+
+const OTHER: Readonly<Record<Session, Session>> = { s1: 's2', s2: 's3', s3: 's1' };
+
+/**
+ * A stop whose follow-up is enqueued waits for the environment's row while it has the item's; the transaction that has the first then
+ * asks for the second. The database ends one of them: a batch that was undone is to be tried again, and nobody hears of it.
+ */
+export async function cross(world: World, { session, to }: Of<'cross'>): Promise<void> {
+  const { schema, environmentId } = world.place;
+  const request = { requestId: undefined, followUp: true, maxHandOuts: undefined };
+  const put = async (...requests: Request[]) =>
+    bodyOf(await enqueue(world, { do: 'enqueue', to, requests, fault: { what: 'none' } }))?.id;
+  await put({ ...request, session });
+  const ids = [await put({ ...request, session }), await put({ ...request, session: OTHER[session] })];
+  const client = await world.pool.connect();
+  const held = { sessions: [session], begun: world.clock.tick(), ended: Number.POSITIVE_INFINITY };
+  world.holds.push(held);
+  try {
+    await client.query('begin');
+    const { rows } = await client.query(
+      `select pg_backend_pid() as pid from ${schema}.environments where id = $1 for update`,
+      [environmentId],
+    );
+    let isOver = false;
+    const stops = Promise.all(
+      ids.map((id) => ask(world, world.replicas[to], { verb: 'stop', id: id ?? '', force: true, reason: 'worker' })),
+    ).finally(() => {
+      isOver = true;
+    });
+    await until('the stop to wait', async () => {
+      const { rowCount } = await world.pool.query(
+        'select from pg_stat_activity where $1 = any(pg_blocking_pids(pid)) and application_name = $2',
+        [rows[0]?.pid, world.replicas[to].name],
+      );
+      return isOver || rowCount !== 0;
+    });
+    await client.query(`select from ${schema}.work_items where id = $1 for update`, [ids[0]]).then(
+      () => world.meet('a batch that lost to a deadlock'),
+      () => world.meet('a deadlock that another lost'),
+    );
+    await client.query('rollback');
+    await stops;
+  } finally {
+    client.release();
+  }
+  held.ended = world.clock.tick();
+}

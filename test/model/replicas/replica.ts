@@ -1,0 +1,134 @@
+import { Agent } from 'node:http';
+import { createServer, connect as dial, type Socket } from 'node:net';
+import { createCallers } from '../../../src/control/credentials.ts';
+import { createQueue, type Queue } from '../../../src/create-queue.ts';
+import { type Database, openDatabase } from '../../../src/db/connect.ts';
+import { buildApp } from '../../../src/http/app.ts';
+import { databaseUrl, OPERATOR_KEY } from '../../support/harness.ts';
+import { turn } from '../../support/gates.ts';
+
+export const STARTUP_LEASE_SECONDS = 200;
+export const LEASE_TTL_SECONDS = 120;
+export const RESERVATION_MS = 60_000;
+
+/** A server with connections and a memory of its own, of which nothing is left after a crash. */
+export type Replica = {
+  readonly name: string;
+  readonly url: string;
+  readonly agent: Agent;
+  readonly queue: Queue;
+  /** The worker ids of polls whose client was gone before the whole answer was written. */
+  readonly undelivered: Set<string>;
+  /** Requests that are open and statements that run, of the calls. */
+  inFlight(): number;
+  crash(): void;
+  close(): Promise<void>;
+};
+
+/** A way to the database that can be cut for good. */
+async function wayToDatabase(name: string) {
+  const target = new URL(databaseUrl());
+  const sockets = new Set<Socket>();
+  let isCut = false;
+  const keep = (socket: Socket): Socket => {
+    sockets.add(socket);
+    return socket
+      .setNoDelay(true)
+      .on('error', () => {})
+      .on('close', () => sockets.delete(socket));
+  };
+  const proxy = createServer((client) => {
+    keep(client);
+    if (isCut) return void client.destroy();
+    const server = keep(dial(Number(target.port || 5432), target.hostname));
+    client.pipe(server).pipe(client);
+    client.on('close', () => server.destroy());
+    server.on('close', () => client.destroy());
+  });
+  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
+  const address = proxy.address();
+  const url = new URL(target);
+  if (address !== null && typeof address !== 'string') url.host = `127.0.0.1:${address.port}`;
+  url.searchParams.set('application_name', name); // so that the log tells who made a version
+  url.searchParams.set('options', '-c deadlock_timeout=100ms');
+  const cut = () => {
+    isCut = true;
+    for (const socket of sockets) socket.destroy();
+  };
+  return {
+    url: url.href,
+    cut,
+    close: () => {
+      cut();
+      return new Promise((resolve) => proxy.close(resolve));
+    },
+  };
+}
+
+/** The same database, the statements that run counted. */
+function counted(plain: Database): { database: Database; running(): number } {
+  let running = 0;
+  const count = async <Result>(run: () => Promise<Result>): Promise<Result> => {
+    running++;
+    try {
+      return await run();
+    } finally {
+      running--;
+    }
+  };
+  const through = (watched: Database): Database => ({
+    ...watched,
+    rows: (statement, transaction) => count(() => watched.rows(statement, transaction)),
+    transaction: (run) => count(() => watched.transaction(run)),
+  });
+  return { database: { ...through(plain), aside: through(plain.aside) }, running: () => running };
+}
+
+export async function startReplica(schema: string, name: string): Promise<Replica> {
+  const way = await wayToDatabase(name);
+  const pools = { poolConnectionsMax: 6, asideConnectionsMax: 1 };
+  const { database, running } = counted(await openDatabase({ connectionString: way.url, schema, ...pools }));
+  const settings = { startupLeaseSeconds: STARTUP_LEASE_SECONDS, leaseTtlSeconds: LEASE_TTL_SECONDS };
+  const queue = createQueue({ database, settings: { ...settings, reclaimOlderThanMs: RESERVATION_MS } });
+  queue.start();
+  const callers = createCallers({ database, operatorKey: OPERATOR_KEY });
+  let url = '';
+  const app = buildApp({ queue, database, callers, publicUrl: () => url, requestsPerSecondMax: 0 });
+  const undelivered = new Set<string>();
+  let open = 0;
+  app.server.on('request', ({ headers }, response) => {
+    open++;
+    response.once('close', () => {
+      open--;
+      const workerId = headers['anthropic-worker-id'];
+      if (typeof workerId === 'string' && !response.writableFinished) undelivered.add(workerId);
+    });
+  });
+  url = await app.listen({ host: '127.0.0.1', port: 0 });
+  const agent = new Agent({ keepAlive: true });
+  let closing: Promise<void> | undefined;
+  const close = async () => {
+    app.server.closeAllConnections();
+    await app.close();
+    await callers.close();
+    await queue.close();
+    await database.close();
+    await way.close();
+  };
+  return {
+    ...{ name, url, agent, queue, undelivered },
+    inFlight: () => open + running(),
+    crash() {
+      way.cut();
+      app.server.closeAllConnections();
+      agent.destroy();
+      undelivered.clear(); // nobody is left to put it back
+      closing = close();
+    },
+    close: async () => {
+      agent.destroy();
+      await turn();
+      await (closing ?? close());
+    },
+  };
+}
