@@ -2,9 +2,15 @@ import assert from 'node:assert/strict';
 import { bodyOf, type Call, type CallOf, listOf, statusOf } from './calls.ts';
 import { created, type Edges } from './explain.ts';
 import { sameInstant, type Version } from './log.ts';
+import { type Hold, passedOver } from './null-promise.ts';
 import { agrees, type Timeline } from './timeline.ts';
 
-type Check = { readonly timeline: Timeline; readonly edges: Edges; readonly met: (cell: string) => void };
+type Check = {
+  readonly timeline: Timeline;
+  readonly edges: Edges;
+  readonly holds: readonly Hold[];
+  readonly met: (cell: string) => void;
+};
 
 /** Which cell of the state table was met, where that can be told. */
 type Cell = string | undefined;
@@ -106,7 +112,7 @@ function checkNotFound({ timeline }: Check, call: Named): Cell {
   return `${call.verb}, ${other?.row.state ?? 'no item'}: 404`;
 }
 
-function checkPoll({ timeline }: Check, call: CallOf<'poll'>): Cell {
+function checkPoll({ timeline, holds }: Check, call: CallOf<'poll'>): Cell {
   assert.equal(statusOf(call), 200, `poll ${call.n} is answered`);
   const body = bodyOf(call);
   if (body !== null) {
@@ -117,7 +123,11 @@ function checkPoll({ timeline }: Check, call: CallOf<'poll'>): Cell {
     );
     return undefined;
   }
-  if (call.blockMs === undefined) return 'poll, nothing: null';
+  if (call.blockMs === undefined) {
+    const offered = passedOver(timeline, holds, call);
+    assert(offered === undefined, `poll ${call.n} is not answered null while item ${offered?.row.seq} is on offer`);
+    return 'poll, nothing: null';
+  }
   // Timers may be early by a part of a millisecond.
   assert(
     call.elapsedMs > call.blockMs - 2,

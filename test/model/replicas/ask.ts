@@ -6,16 +6,22 @@ import type { Stopped } from '../../../src/queue/stop.ts';
 import { toWork } from '../../../src/wire/work.ts';
 import type { Asked, Body, Call, Outcome } from './calls.ts';
 import { type Sent, send } from './client.ts';
-import type { Request } from './plan.ts';
-import type { Replica } from './replica.ts';
+import type { Request, Slow } from './plan.ts';
+import { type Replica, SLOW_HEADER } from './replica.ts';
 import type { Place, World } from './world.ts';
 
-export type How = { readonly leavesAfterTurns?: number | undefined; readonly sessionsToken?: string | undefined };
+export type How = {
+  readonly leavesAfterTurns?: number | undefined;
+  readonly sessionsToken?: string | undefined;
+  readonly slow?: Slow | undefined;
+};
 
 /** One call over HTTP. */
 export function ask(world: World, replica: Replica, asked: Asked, how: How = {}): Promise<Call> {
-  const { sessionsToken, leavesAfterTurns } = how;
-  const sent = { ...requestOf(asked, world.place), leavesAfterTurns };
+  const { sessionsToken, leavesAfterTurns, slow } = how;
+  const request = requestOf(asked, world.place);
+  const headers = slow === undefined ? request.headers : { ...request.headers, [SLOW_HEADER]: slow };
+  const sent = { ...request, ...(headers && { headers }), leavesAfterTurns };
   // What operators ask for, no token of a session allows.
   const as = sessionsToken !== undefined && sent.as === world.place.environmentKey ? sessionsToken : sent.as;
   return world.record(asked, replica.name, () => send(replica.url, replica.agent, { ...sent, as }));

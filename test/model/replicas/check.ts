@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { checkAnswers } from './answers.ts';
-import { describe } from './calls.ts';
 import { checkEdge, type Edge, edgeOf } from './edges.ts';
 import { created, explain } from './explain.ts';
 import { micros, type Version } from './log.ts';
@@ -11,18 +10,14 @@ import type { World } from './world.ts';
 export async function check(world: World): Promise<void> {
   const timeline = timelineOf(world);
   const met = (cell: string) => world.meet(cell);
-  try {
-    const edges = new Map<Version, Edge>();
-    for (const item of timeline.items.values()) checkItem(item, edges, met);
-    checkSlots(timeline);
-    explain(timeline, edges);
-    checkAnswers({ timeline, edges, met });
-    checkFailures(world);
-    checkEnds(timeline);
-    await checkTables(world, timeline);
-  } catch (error) {
-    throw new Error(tell(timeline, error), { cause: error });
-  }
+  const edges = new Map<Version, Edge>();
+  for (const item of timeline.items.values()) checkItem(item, edges, met);
+  checkSlots(timeline);
+  explain(timeline, edges, new Set(world.replicas.flatMap(({ begun }) => [...begun])));
+  checkAnswers({ timeline, edges, met, holds: world.holds });
+  checkFailures(world);
+  checkEnds(timeline);
+  await checkTables(world, timeline);
 }
 
 function checkItem(item: readonly Version[], edges: Map<Version, Edge>, met: (cell: string) => void): void {
@@ -36,7 +31,7 @@ function checkItem(item: readonly Version[], edges: Map<Version, Edge>, met: (ce
       assert(before?.row.state !== 'stopped' || edge === 'patched', 'a stopped item never changes');
       checkEdge(edge, version, newest);
       edges.set(version, edge);
-      met(`${edge}${old === null ? '' : `, ${old.state}`}`);
+      met(`${edge}, ${old?.state ?? 'no item'}${detail(edge, version)}`);
     } catch (error) {
       const why = error instanceof Error ? error.message : String(error);
       throw new Error(`version ${n} of item ${row.seq}: ${why}`, { cause: error });
@@ -44,6 +39,13 @@ function checkItem(item: readonly Version[], edges: Map<Version, Edge>, met: (ce
     newest = Math.max(newest, row.last_heartbeat === null ? 0 : micros(row.last_heartbeat));
     before = version;
   }
+}
+
+/** What the state table tells apart besides. */
+function detail(edge: Edge, { old, row }: Version): string {
+  if (edge === 'handed out') return old?.id === row.id ? ': id kept' : ': new id';
+  if (edge === 'put back') return row.handed_out_at === null ? ': unseen' : ': a byte went out';
+  return '';
 }
 
 const isLive = (state: string): boolean => state === 'queued' || state === 'starting' || state === 'active';
@@ -106,23 +108,4 @@ async function checkTables({ pool, place }: World, { versions }: Timeline): Prom
     superseded.sort((one, other) => (one.id < other.id ? -1 : 1)),
     'the ids that were superseded',
   );
-}
-
-/** All that happened, for whoever looks for the fault. */
-function tell({ versions, calls }: Timeline, error: unknown): string {
-  const why = error instanceof Error ? error.message : String(error);
-  const told = versions.map(({ n, by, row, old, committedAfter, committedBefore }) => {
-    const {
-      seq,
-      id,
-      session_id: session,
-      state,
-      hand_out_count: count,
-      last_heartbeat: token,
-      lease_expires_at: lease,
-    } = row;
-    const shown = { id, session, count, token, lease, worker: row.worker_id };
-    return `version ${n} by ${by}, ticks ${committedAfter} to ${committedBefore}: item ${seq} ${old?.state ?? 'none'} → ${state} ${JSON.stringify(shown)}`;
-  });
-  return [why, ...told, ...calls.map(describe)].join('\n');
 }

@@ -144,6 +144,9 @@ export function checkEdge(edge: Edge, { at, old, row }: Version, newest: number)
         'the lease is as long as its TTL',
       );
       return;
+    case 'follow-up kept':
+      assert.equal(old.follow_up, null, 'the first follow-up is kept');
+      return;
     case 'requeued':
       assert(isFree(at, SWEEP_PATIENCE), 'the sweep leaves what lapsed a moment ago to its holder');
       return;
@@ -158,8 +161,14 @@ export function checkEdge(edge: Edge, { at, old, row }: Version, newest: number)
         'it was handed out as often as it may be',
       );
       return;
-    case 'stopped':
     case 'cancelled':
+      assert.deepEqual(
+        [row.lease_expires_at, row.follow_up],
+        [null, null],
+        'what is cancelled has no lease, and no follow-up',
+      );
+      return;
+    case 'stopped':
       assert.equal(row.lease_expires_at, null, 'what is over has no lease');
       return;
     default:

@@ -16,7 +16,7 @@ const mayHaveDone = (call: Call, ...statuses: number[]): boolean =>
 const SECOND = 1_000_000;
 
 /** Every version was made by a call that asked for it, and every success was a version of its own: the one is looked for from the other. */
-export function explain(timeline: Timeline, edges: Edges): void {
+export function explain(timeline: Timeline, edges: Edges, begun: ReadonlySet<string>): void {
   const { calls, mayBe, items } = timeline;
   const polls = new Map(calls.filter(isCall('poll')).map((poll) => [poll.workerId, poll]));
   const some = (what: string, isIt: (call: Call) => boolean, version: Version) =>
@@ -36,6 +36,7 @@ export function explain(timeline: Timeline, edges: Edges): void {
         const poll = polls.get(old?.worker_id ?? '');
         assert(poll?.outcome.kind === 'unknown', `what was put back had reached nobody: version ${version.n}`);
         assert.equal(poll.by, version.by);
+        assert(row.handed_out_at !== null || !begun.has(poll.workerId), 'an id that a byte went out of is not kept');
         break;
       }
       case 'acked':

@@ -1,14 +1,10 @@
-import { turn } from '../../support/gates.ts';
 import { until } from '../../support/harness.ts';
 import { ask } from './ask.ts';
 import { bodyOf } from './calls.ts';
 import type { Of, Request, Session } from './plan.ts';
 import { enqueue } from './play.ts';
+import { turns } from './replica.ts';
 import type { World } from './world.ts';
-
-const turns = async (count: number) => {
-  for (let left = count; left > 0; left--) await turn();
-};
 
 /** Tests move rows, not clocks. */
 export async function lapse({ pool, place }: World, { session, secondsAgo }: Of<'lapse'>): Promise<void> {
@@ -45,10 +41,17 @@ export async function crash(world: World, step: Of<'crash'>): Promise<void> {
   await world.crash(step.to);
 }
 
+/** The statements that run are committed by then. */
+const MUTE_TURNS = 25;
+
 export async function kill(world: World, step: Of<'kill'>): Promise<void> {
   await turns(step.turns);
-  const { name } = world.replicas[step.to];
+  const { name, loseAnswers } = world.replicas[step.to];
   world.broken.add(name);
+  if (step.mute) {
+    world.meet('answers of the database lost');
+    return loseAnswers(MUTE_TURNS);
+  }
   world.meet('connections to the database ended by it');
   await world.pool.query('select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1', [name]);
 }

@@ -37,7 +37,8 @@ export type Version = {
   /** Which replica made it, or the test. */
   readonly by: string;
   readonly transaction: string;
-  /** By the database's clock, right before the commit, in microseconds. */
+  /** By the database's clock, in microseconds: when its transaction began, and right before that was committed. */
+  readonly since: number;
   readonly at: number;
   readonly old: Row | null;
   readonly row: Row;
@@ -46,7 +47,7 @@ export type Version = {
   committedBefore: number;
 };
 
-type Logged = { n: string; by: string; transaction: string; at: string; old: Row | null; row: Row };
+type Logged = { n: string; by: string; transaction: string; since: string; at: string; old: Row | null; row: Row };
 
 /** The versions of all items of a history, each in the order of its commits. */
 export class Log {
@@ -68,11 +69,11 @@ export class Log {
     const { schema } = this;
     await this.client.query(`
       create unlogged table ${schema}.versions (
-        n bigserial primary key, by text not null, transaction text not null, at bigint not null, old jsonb, "row" jsonb not null);
+        n bigserial primary key, by text not null, transaction text not null, since bigint not null, at bigint not null, old jsonb, "row" jsonb not null);
       create function ${schema}.log_version() returns trigger language plpgsql set timezone = 'UTC' as $$ begin
-        insert into ${schema}.versions (by, transaction, at, old, "row")
+        insert into ${schema}.versions (by, transaction, since, at, old, "row")
         values (current_setting('application_name'), pg_current_xact_id()::text,
-          (extract(epoch from clock_timestamp()) * 1000000)::bigint, case tg_op when 'UPDATE' then to_jsonb(old) end, to_jsonb(new));
+          (extract(epoch from now()) * 1000000)::bigint, (extract(epoch from clock_timestamp()) * 1000000)::bigint, case tg_op when 'UPDATE' then to_jsonb(old) end, to_jsonb(new));
         return null;
       end $$;
       create constraint trigger log_version after insert or update on ${schema}.work_items deferrable initially deferred
@@ -85,8 +86,8 @@ export class Log {
     this.readSince = clock.tick();
     const { rows } = await this.client.query<Logged>(`delete from ${this.schema}.versions returning *`);
     const committedBefore = clock.tick();
-    const versions = rows.map(({ n, by, transaction, at, old, row }): Version => {
-      return { n: Number(n), by, transaction, at: Number(at), old, row, committedAfter, committedBefore };
+    const versions = rows.map(({ n, since, at, ...rest }): Version => {
+      return { ...rest, n: Number(n), since: Number(since), at: Number(at), committedAfter, committedBefore };
     });
     for (const version of versions.sort((one, other) => one.n - other.n)) {
       const item = this.items.get(version.row.seq) ?? [];

@@ -17,6 +17,9 @@ export type Fault =
   | { readonly what: 'lost'; readonly again: Which }
   | { readonly what: 'left'; readonly again: Which; readonly turns: number };
 
+/** Where the answer to a poll takes its time: before its first byte, or between that and the rest. */
+export type Slow = 'before' | 'within';
+
 export type Request = {
   readonly session: Session;
   readonly requestId: string | undefined;
@@ -37,6 +40,7 @@ export type Step = { readonly to: Which } & (
       readonly do: 'work';
       readonly blockMs: number | undefined;
       readonly leavesAfterTurns: number | undefined;
+      readonly slow: Slow | undefined;
       readonly faults: readonly Fault[];
       readonly force: boolean;
       readonly asItem: boolean;
@@ -46,7 +50,8 @@ export type Step = { readonly to: Which } & (
       Copies)
   | ({ readonly do: 'stop'; readonly force: boolean; readonly isOperator: boolean; readonly fault: Fault } & Target &
       Copies)
-  | ({ readonly do: 'patch' | 'read' } & Target)
+  | ({ readonly do: 'patch' } & Target & Copies)
+  | ({ readonly do: 'read' } & Target)
   | { readonly do: 'set'; readonly verb: 'ack' | 'beat' | 'stop'; readonly targets: readonly Target[] }
   | { readonly do: 'cancel'; readonly session: Session }
   | { readonly do: 'sweep' }
@@ -55,8 +60,8 @@ export type Step = { readonly to: Which } & (
   | { readonly do: 'hold'; readonly sessions: readonly Session[]; readonly turns: number }
   /** It is gone at once, with its connections on both sides and all that it knew. */
   | { readonly do: 'crash'; readonly turns: number }
-  /** The database ends the connections of the replica, which lives on. */
-  | { readonly do: 'kill'; readonly turns: number }
+  /** The replica's connections to the database end, and it lives on: by the database, or after answers that it did not get any more. */
+  | { readonly do: 'kill'; readonly turns: number; readonly mute: boolean }
   /** An application's transaction and a batch of stops wait for each other. */
   | { readonly do: 'cross'; readonly session: Session }
 );
@@ -94,25 +99,27 @@ const work = fc.record({
   blockMs: one(undefined, undefined, 5, 40),
   leavesAfterTurns: fc.oneof({ weight: 4, arbitrary: fc.constant(undefined) }, { weight: 1, arbitrary: turns }),
   faults: fc.array(fault, { maxLength: 4, size: 'max' }),
+  slow: one<Slow | undefined>(undefined, undefined, undefined, 'before', 'within'),
 });
 const beat = fc.record({
   ...{ do: what('beat'), to, ...target, ...copies, fault, isRetry: fc.boolean() },
   token: one<TokenChoice>('NO_HEARTBEAT', 'current', 'current', 'replaced', 'forged'),
 });
 
+const ack = fc.record({ do: what('ack'), to, ...target, ...copies, fault });
+const stop = fc.record({
+  ...{ do: what('stop'), to, ...target, ...copies, fault },
+  ...{ force: fc.boolean(), isOperator: one(false, false, true) },
+});
+
 const steps: fc.Arbitrary<Step> = fc.oneof(
   { weight: 5, arbitrary: enqueue },
   { weight: 9, arbitrary: work },
-  { weight: 2, arbitrary: fc.record({ do: what('ack'), to, ...target, ...copies, fault }) },
+  { weight: 2, arbitrary: ack },
   { weight: 4, arbitrary: beat },
-  {
-    weight: 3,
-    arbitrary: fc.record({
-      ...{ do: what('stop'), to, ...target, ...copies, fault },
-      ...{ force: fc.boolean(), isOperator: one(false, false, true) },
-    }),
-  },
-  { weight: 2, arbitrary: fc.record({ do: one('patch' as const, 'read' as const), to, ...target }) },
+  { weight: 3, arbitrary: stop },
+  { weight: 2, arbitrary: fc.record({ do: what('patch'), to, ...target, ...copies }) },
+  { weight: 1, arbitrary: fc.record({ do: what('read'), to, ...target }) },
   {
     weight: 2,
     arbitrary: fc.record({
@@ -129,7 +136,18 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
   },
 );
 
-const lane = fc.array(steps, { minLength: 1, maxLength: 2, size: 'max' });
+/** What the sweep gave back, and its holder that comes late. */
+const swept = fc.tuple(session, to, fc.oneof(ack, beat, stop)).map(([whose, at, late]): readonly Step[] => [
+  { do: 'lapse', to: at, session: whose, secondsAgo: 3 },
+  { do: 'sweep', to: at },
+  { ...late, session: whose },
+]);
+const lane: fc.Arbitrary<readonly Step[]> = fc.oneof(
+  { weight: 12, arbitrary: fc.array(steps, { minLength: 1, maxLength: 2, size: 'max' }) },
+  // What was just enqueued is to be found at once, be a look under way or not.
+  { weight: 2, arbitrary: fc.tuple(enqueue, work) },
+  { weight: 1, arbitrary: swept },
+);
 const lanes = fc.array(lane, { minLength: 2, maxLength: 7, size: 'max' });
 /** Rare, since a fresh replica costs as much as a history. */
 const broken = (breaks: fc.Arbitrary<Step>) =>
@@ -137,7 +155,7 @@ const broken = (breaks: fc.Arbitrary<Step>) =>
 const burst: fc.Arbitrary<Burst> = fc.oneof(
   { weight: 24, arbitrary: lanes },
   { weight: 1, arbitrary: broken(fc.record({ do: what('crash'), to, turns })) },
-  { weight: 1, arbitrary: broken(fc.record({ do: what('kill'), to, turns })) },
+  { weight: 1, arbitrary: broken(fc.record({ do: what('kill'), to, turns, mute: fc.boolean() })) },
 );
 const cross = fc.record({ do: what('cross'), to, session }).map((step): History => [[[step]]]);
 const bursts = fc.array(burst, { minLength: 2, maxLength: 5, size: 'max' });

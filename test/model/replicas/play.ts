@@ -25,8 +25,9 @@ async function play(world: World, step: Step): Promise<void> {
     case 'stop':
       return many(world, step);
     case 'patch':
+      return patch(world, step);
     case 'read':
-      return look(world, step);
+      return read(world, step);
     case 'set':
       return playSet(world, step);
     case 'cancel':
@@ -85,9 +86,12 @@ const isSession = (text: string | undefined) => text === 's1' || text === 's2' |
 
 /** As the official worker does it. */
 async function work(world: World, step: Of<'work'>): Promise<void> {
-  const { to, blockMs, leavesAfterTurns, faults, force, asItem } = step;
-  if (leavesAfterTurns !== undefined) world.meet('poll: the client leaves');
-  const holding = await poll(world, to, blockMs, { leavesAfterTurns });
+  const { to, blockMs, leavesAfterTurns, faults, force, asItem, slow } = step;
+  if (leavesAfterTurns !== undefined)
+    world.meet(
+      `poll: the client leaves${slow === undefined ? '' : `, the answer is slow ${slow === 'before' ? 'before' : 'after'} its first byte`}`,
+    );
+  const holding = await poll(world, to, blockMs, { leavesAfterTurns, slow });
   if (holding === undefined) return;
   const { id } = holding;
   const sessionsToken = asItem ? holding.sessionsToken : undefined;
@@ -146,15 +150,20 @@ async function many(world: World, step: Of<'ack'> | Of<'beat'> | Of<'stop'>): Pr
 
 const other = (which: Which): Which => (which === 0 ? 1 : 0);
 
-async function look(world: World, step: Of<'patch' | 'read'>): Promise<void> {
-  const holding = world.holdingOf(step.session, step.before);
-  if (holding === undefined) return;
-  const n = world.next();
-  const asked: Asked =
-    step.do === 'read'
-      ? { verb: 'read', id: holding.id }
-      : { verb: 'patch', id: holding.id, key: `k${n % 6}`, value: `${n}` };
-  await ask(world, world.replicas[step.to], asked);
+async function patch(world: World, { session, before, to, copies, apart }: Of<'patch'>): Promise<void> {
+  const id = world.holdingOf(session, before)?.id;
+  if (id === undefined) return;
+  const one = (copy: number) => {
+    const n = world.next();
+    const replica = world.replicas[apart && copy % 2 === 1 ? other(to) : to];
+    return ask(world, replica, { verb: 'patch', id, key: `k${n % 6}`, value: `${n}` });
+  };
+  await Promise.all(Array.from({ length: copies }, (_, copy) => one(copy)));
+}
+
+async function read(world: World, { session, before, to }: Of<'read'>): Promise<void> {
+  const id = world.holdingOf(session, before)?.id;
+  if (id !== undefined) await ask(world, world.replicas[to], { verb: 'read', id });
 }
 
 async function playSet(world: World, { to, verb, targets }: Of<'set'>): Promise<void> {

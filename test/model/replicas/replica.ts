@@ -1,4 +1,4 @@
-import { Agent } from 'node:http';
+import { Agent, type ServerResponse } from 'node:http';
 import { createServer, connect as dial, type Socket } from 'node:net';
 import { createCallers } from '../../../src/control/credentials.ts';
 import { createQueue, type Queue } from '../../../src/create-queue.ts';
@@ -19,16 +19,42 @@ export type Replica = {
   readonly queue: Queue;
   /** The worker ids of polls whose client was gone before the whole answer was written. */
   readonly undelivered: Set<string>;
+  /** The worker ids of polls that were sent a first byte and had to wait for the rest. */
+  readonly begun: Set<string>;
   /** Requests that are open and statements that run, of the calls. */
   inFlight(): number;
+  /** It gets no answer of the database any more, and so many turns later its connections break. */
+  loseAnswers(count: number): Promise<void>;
   crash(): void;
   close(): Promise<void>;
 };
+
+/** On a poll: its answer takes its time (see `Slow`). */
+export const SLOW_HEADER = 'x-test-slow';
+/** As long as the most patient of the clients that leave. */
+const SLOW_TURNS = 25;
+
+export const turns = async (count: number): Promise<void> => {
+  for (let left = count; left > 0; left--) await turn();
+};
+
+/** As where the client reads slowly: a few bytes, and the rest later. */
+function sendSlowly(response: ServerResponse, onBegun: () => void): void {
+  const end = response.end.bind(response);
+  const endSlowly = (text: string): ServerResponse => {
+    if (!response.destroyed) onBegun(); // else it is the null of a client that has left
+    response.write(text.slice(0, 1));
+    void turns(SLOW_TURNS).then(() => end(text.slice(1)));
+    return response;
+  };
+  response.end = endSlowly as typeof response.end;
+}
 
 /** A way to the database that can be cut for good. */
 async function wayToDatabase(name: string) {
   const target = new URL(databaseUrl());
   const sockets = new Set<Socket>();
+  const pairs = new Set<{ client: Socket; server: Socket }>();
   let isCut = false;
   const keep = (socket: Socket): Socket => {
     sockets.add(socket);
@@ -42,7 +68,12 @@ async function wayToDatabase(name: string) {
     if (isCut) return void client.destroy();
     const server = keep(dial(Number(target.port || 5432), target.hostname));
     client.pipe(server).pipe(client);
-    client.on('close', () => server.destroy());
+    const pair = { client, server };
+    pairs.add(pair);
+    client.on('close', () => {
+      pairs.delete(pair);
+      server.destroy();
+    });
     server.on('close', () => client.destroy());
   });
   await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
@@ -51,13 +82,22 @@ async function wayToDatabase(name: string) {
   if (address !== null && typeof address !== 'string') url.host = `127.0.0.1:${address.port}`;
   url.searchParams.set('application_name', name); // so that the log tells who made a version
   url.searchParams.set('options', '-c deadlock_timeout=100ms');
+  const destroyAll = () => {
+    for (const socket of sockets) socket.destroy();
+  };
   const cut = () => {
     isCut = true;
-    for (const socket of sockets) socket.destroy();
+    destroyAll();
   };
   return {
     url: url.href,
     cut,
+    /** What is on its way to the database gets there, and its answers get nowhere; then the connections break. */
+    async lose(count: number): Promise<void> {
+      for (const { client, server } of pairs) server.unpipe(client).resume();
+      await turns(count);
+      destroyAll();
+    },
     close: () => {
       cut();
       return new Promise((resolve) => proxy.close(resolve));
@@ -93,15 +133,23 @@ export async function startReplica(schema: string, name: string): Promise<Replic
   queue.start();
   const callers = createCallers({ database, operatorKey: OPERATOR_KEY });
   let url = '';
-  const app = buildApp({ queue, database, callers, publicUrl: () => url, requestsPerSecondMax: 0 });
+  const app = buildApp({
+    ...{ queue, database, callers, publicUrl: () => url, requestsPerSecondMax: 0 },
+    beforeRoutes: (instance) =>
+      instance.addHook('onSend', async ({ headers }) => {
+        if (headers[SLOW_HEADER] === 'before') await turns(SLOW_TURNS);
+      }),
+  });
   const undelivered = new Set<string>();
+  const begun = new Set<string>();
   let open = 0;
   app.server.on('request', ({ headers }, response) => {
     open++;
+    const workerId = `${headers['anthropic-worker-id']}`;
+    if (headers[SLOW_HEADER] === 'within') sendSlowly(response, () => begun.add(workerId));
     response.once('close', () => {
       open--;
-      const workerId = headers['anthropic-worker-id'];
-      if (typeof workerId === 'string' && !response.writableFinished) undelivered.add(workerId);
+      if (!response.writableFinished) undelivered.add(workerId);
     });
   });
   url = await app.listen({ host: '127.0.0.1', port: 0 });
@@ -116,18 +164,17 @@ export async function startReplica(schema: string, name: string): Promise<Replic
     await way.close();
   };
   return {
-    ...{ name, url, agent, queue, undelivered },
+    ...{ name, url, agent, queue, undelivered, begun },
     inFlight: () => open + running(),
+    loseAnswers: way.lose,
     crash() {
       way.cut();
       app.server.closeAllConnections();
       agent.destroy();
-      undelivered.clear(); // nobody is left to put it back
       closing = close();
     },
     close: async () => {
       agent.destroy();
-      await turn();
       await (closing ?? close());
     },
   };

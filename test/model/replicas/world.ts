@@ -128,11 +128,18 @@ export class World {
       20_000,
     );
     const gone = this.dead.map(({ name }) => name);
-    if (gone.length === 0) return;
-    await until('the statements of crashed replicas to end', async () => {
-      const { rows } = await this.pool.query('select from pg_stat_activity where application_name = any($1)', [gone]);
+    // Whoever lost its connection is rolled back only once the database has noticed.
+    await until('the statements of broken connections to end', async () => {
+      if (this.broken.size === 0) return true;
+      const { rows } = await this.pool.query(
+        `select from pg_stat_activity
+        where application_name = any($1) or (application_name = any($2) and state is distinct from 'idle')`,
+        [gone, [...this.broken]],
+      );
       return rows.length === 0;
     });
+    // What has not been applied by now will not be.
+    for (const call of this.calls) call.ended = Math.min(call.ended, this.clock.tick());
   }
 
   async reset(): Promise<void> {
@@ -141,6 +148,7 @@ export class World {
     this.holds.length = 0;
     this.holdings.clear();
     this.broken.clear();
+    for (const { undelivered, begun } of this.replicas) for (const known of [undelivered, begun]) known.clear();
     await this.log.reset(this.clock);
   }
 
