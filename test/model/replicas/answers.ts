@@ -66,15 +66,16 @@ function checkBeat(check: Check, call: CallOf<'beat'>): Cell {
   const body = bodyOf(call);
   if (body?.lease_extended === true) return undefined; // a version of its own, and seen there
   const { expected, isRetry } = call;
+  const item = check.timeline.items.get(check.timeline.seqOf.get(call.id) ?? -1) ?? [];
+  const wasActive = item.some(({ row }) => row.id === call.id && row.state === 'active');
   const isNamed = (token: string | null) => (token === null ? expected === 'NO_HEARTBEAT' : token === expected);
   if (body?.lease_extended === false) {
-    const wasActive = ({ row }: Version) => row.started_at !== null || row.lapsed_state === 'active';
     return found(
       check,
       call,
       200,
       (version) =>
-        (version.row.state === 'stopping' || (version.row.state === 'stopped' && wasActive(version))) &&
+        (version.row.state === 'stopping' || (version.row.state === 'stopped' && wasActive)) &&
         agrees(body, version.row),
     );
   }
@@ -91,7 +92,7 @@ function checkBeat(check: Check, call: CallOf<'beat'>): Cell {
       case 'active':
         return !isNamed(token) && !(isRetry && isNamed(replaced));
       case 'stopped':
-        return row.started_at === null && row.lapsed_state !== 'active';
+        return !wasActive;
       default:
         return false;
     }

@@ -17,7 +17,7 @@ const SECOND = 1_000_000;
 
 /** Every version was made by a call that asked for it, and every success was a version of its own: the one is looked for from the other. */
 export function explain(timeline: Timeline, edges: Edges, begun: ReadonlySet<string>): void {
-  const { calls, mayBe, items } = timeline;
+  const { calls, broken, mayBe, items } = timeline;
   const polls = new Map(calls.filter(isCall('poll')).map((poll) => [poll.workerId, poll]));
   const some = (what: string, isIt: (call: Call) => boolean, version: Version) =>
     assert(
@@ -71,7 +71,9 @@ export function explain(timeline: Timeline, edges: Edges, begun: ReadonlySet<str
     match(timeline, item, edges, ['beat', 'replayed'], isCall('beat'), didBeat, isExtended);
     match(timeline, item, edges, ['stop asked', 'stopped'], isCall('stop'), didStop, (call) => statusOf(call) === 204);
   }
-  const handedTo = [...edges].flatMap(([{ row }, edge]) => (edge === 'handed out' ? [row.worker_id] : []));
+  const handedTo = [...edges].flatMap(([{ row, by }, edge]) =>
+    edge === 'handed out' && !broken.has(by) ? [row.worker_id] : [],
+  );
   assert.equal(new Set(handedTo).size, handedTo.length, 'a poll gets one item');
 }
 
@@ -115,13 +117,15 @@ function didStop({ id, force, reason }: CallOf<'stop'>, { old, row }: Version, e
   return edge === 'stop asked' ? !force : force || old.state === 'queued' || old.state === 'starting';
 }
 
-function checkHandOut({ mayBe }: Timeline, version: Version, poll: CallOf<'poll'> | undefined): void {
+function checkHandOut({ mayBe, broken }: Timeline, version: Version, poll: CallOf<'poll'> | undefined): void {
   const { row, n } = version;
   assert(poll !== undefined && mayBe(poll, version), `somebody polled for hand-out ${n} of item ${row.seq}`);
   const reserved = micros(row.lease_expires_at ?? '') - micros(row.handed_out_at ?? '') - RESERVATION_MS * 1_000;
   assert(Math.abs(reserved) < 10 * SECOND, 'the reservation is as long as the poll says');
   if (poll.outcome.kind === 'unknown') return;
   const { id, secret } = poll.outcome.body ?? {};
+  // A look whose answer was lost: who may wait is looked for again, or hears of nothing, and the item lapses.
+  if (id !== row.id && broken.has(version.by)) return;
   assert.equal(id, row.id, `hand-out ${n} of item ${row.seq} was answered to call ${poll.n}, which it was made for`);
   const { sessions_token: token } = JSON.parse(Buffer.from(secret ?? '', 'base64url').toString());
   const [name, key = ''] = String(token).split('.');

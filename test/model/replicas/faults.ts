@@ -3,7 +3,6 @@ import { ask } from './ask.ts';
 import { bodyOf } from './calls.ts';
 import type { Of, Request, Session } from './plan.ts';
 import { enqueue } from './play.ts';
-import { turns } from './replica.ts';
 import type { World } from './world.ts';
 
 /** Tests move rows, not clocks. */
@@ -15,9 +14,7 @@ export async function lapse({ pool, place }: World, { session, secondsAgo }: Of<
   );
 }
 
-const HOLD_TURNS_PER_TURN = 6;
-
-export async function hold(world: World, { sessions, turns: count }: Of<'hold'>): Promise<void> {
+export async function hold(world: World, { sessions, ticks }: Of<'hold'>): Promise<void> {
   const client = await world.pool.connect();
   const held = { sessions, begun: world.clock.tick(), ended: Number.POSITIVE_INFINITY };
   world.holds.push(held);
@@ -28,7 +25,7 @@ export async function hold(world: World, { sessions, turns: count }: Of<'hold'>)
       [sessions],
     );
     if (rowCount) world.meet('rows held by another transaction');
-    await turns(count * HOLD_TURNS_PER_TURN);
+    await world.clock.after(ticks);
     await client.query('rollback');
   } finally {
     client.release();
@@ -36,21 +33,26 @@ export async function hold(world: World, { sessions, turns: count }: Of<'hold'>)
   held.ended = world.clock.tick();
 }
 
+export async function slow(world: World, { to, ticks }: Of<'slow'>): Promise<void> {
+  world.meet('answers of the database late');
+  await world.replicas[to].delayAnswers(world.clock.after(ticks));
+}
+
 export async function crash(world: World, step: Of<'crash'>): Promise<void> {
-  await turns(step.turns);
+  await world.clock.after(step.ticks);
   await world.crash(step.to);
 }
 
 /** The statements that run are committed by then. */
-const MUTE_TURNS = 25;
+const MUTE_TICKS = 25;
 
 export async function kill(world: World, step: Of<'kill'>): Promise<void> {
-  await turns(step.turns);
+  await world.clock.after(step.ticks);
   const { name, loseAnswers } = world.replicas[step.to];
   world.broken.add(name);
   if (step.mute) {
     world.meet('answers of the database lost');
-    return loseAnswers(MUTE_TURNS);
+    return loseAnswers(world.clock.after(MUTE_TICKS));
   }
   world.meet('connections to the database ended by it');
   await world.pool.query('select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1', [name]);

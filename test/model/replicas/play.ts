@@ -1,6 +1,6 @@
 import { ask, askSet, type How } from './ask.ts';
 import { type Asked, bodyOf, type Call, listOf, sessionOf } from './calls.ts';
-import { crash, cross, hold, kill, lapse } from './faults.ts';
+import { crash, cross, hold, kill, lapse, slow } from './faults.ts';
 import type { Burst, Fault, Of, Step, TokenChoice, Which } from './plan.ts';
 import type { Holding, World } from './world.ts';
 
@@ -38,6 +38,8 @@ async function play(world: World, step: Step): Promise<void> {
       return lapse(world, step);
     case 'hold':
       return hold(world, step);
+    case 'slow':
+      return slow(world, step);
     case 'crash':
       return crash(world, step);
     case 'kill':
@@ -130,6 +132,7 @@ async function many(world: World, step: Of<'ack'> | Of<'beat'> | Of<'stop'>): Pr
   const holding = world.holdingOf(step.session, step.before);
   if (holding === undefined) return;
   const { to, copies, apart, fault } = step;
+  const sessionsToken = step.asItem ? holding.sessionsToken : undefined;
   if (copies > 1) world.meet(apart ? 'the same at both replicas at once' : 'the same twice in a batch');
   const { id } = holding;
   const expected = step.do === 'beat' ? tokenOf(holding, step.token) : '';
@@ -141,7 +144,7 @@ async function many(world: World, step: Of<'ack'> | Of<'beat'> | Of<'stop'>): Pr
           : step.do === 'stop'
             ? { verb: 'stop', id, force: step.force, reason: step.isOperator ? 'operator' : 'worker' }
             : { verb: 'beat', id, expected, isRetry: step.isRetry || isAgain };
-      return ask(world, world.replicas[which], asked, how);
+      return ask(world, world.replicas[which], asked, { ...how, sessionsToken });
     });
     hear(holding, call);
   };

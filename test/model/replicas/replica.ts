@@ -1,11 +1,11 @@
 import { Agent, type ServerResponse } from 'node:http';
-import { createServer, connect as dial, type Socket } from 'node:net';
 import { createCallers } from '../../../src/control/credentials.ts';
 import { createQueue, type Queue } from '../../../src/create-queue.ts';
 import { type Database, openDatabase } from '../../../src/db/connect.ts';
 import { buildApp } from '../../../src/http/app.ts';
-import { databaseUrl, OPERATOR_KEY } from '../../support/harness.ts';
 import { turn } from '../../support/gates.ts';
+import { OPERATOR_KEY } from '../../support/harness.ts';
+import { wayToDatabase } from './way.ts';
 
 export const STARTUP_LEASE_SECONDS = 200;
 export const LEASE_TTL_SECONDS = 120;
@@ -23,8 +23,10 @@ export type Replica = {
   readonly begun: Set<string>;
   /** Requests that are open and statements that run, of the calls. */
   inFlight(): number;
-  /** It gets no answer of the database any more, and so many turns later its connections break. */
-  loseAnswers(count: number): Promise<void>;
+  /** Until then the answers of the database are held back. */
+  delayAnswers(until: Promise<void>): Promise<void>;
+  /** It gets no answer of the database any more, and then its connections break. */
+  loseAnswers(until: Promise<void>): Promise<void>;
   crash(): void;
   close(): Promise<void>;
 };
@@ -34,7 +36,7 @@ export const SLOW_HEADER = 'x-test-slow';
 /** As long as the most patient of the clients that leave. */
 const SLOW_TURNS = 25;
 
-export const turns = async (count: number): Promise<void> => {
+const turns = async (count: number): Promise<void> => {
   for (let left = count; left > 0; left--) await turn();
 };
 
@@ -48,61 +50,6 @@ function sendSlowly(response: ServerResponse, onBegun: () => void): void {
     return response;
   };
   response.end = endSlowly as typeof response.end;
-}
-
-/** A way to the database that can be cut for good. */
-async function wayToDatabase(name: string) {
-  const target = new URL(databaseUrl());
-  const sockets = new Set<Socket>();
-  const pairs = new Set<{ client: Socket; server: Socket }>();
-  let isCut = false;
-  const keep = (socket: Socket): Socket => {
-    sockets.add(socket);
-    return socket
-      .setNoDelay(true)
-      .on('error', () => {})
-      .on('close', () => sockets.delete(socket));
-  };
-  const proxy = createServer((client) => {
-    keep(client);
-    if (isCut) return void client.destroy();
-    const server = keep(dial(Number(target.port || 5432), target.hostname));
-    client.pipe(server).pipe(client);
-    const pair = { client, server };
-    pairs.add(pair);
-    client.on('close', () => {
-      pairs.delete(pair);
-      server.destroy();
-    });
-    server.on('close', () => client.destroy());
-  });
-  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
-  const address = proxy.address();
-  const url = new URL(target);
-  if (address !== null && typeof address !== 'string') url.host = `127.0.0.1:${address.port}`;
-  url.searchParams.set('application_name', name); // so that the log tells who made a version
-  url.searchParams.set('options', '-c deadlock_timeout=100ms');
-  const destroyAll = () => {
-    for (const socket of sockets) socket.destroy();
-  };
-  const cut = () => {
-    isCut = true;
-    destroyAll();
-  };
-  return {
-    url: url.href,
-    cut,
-    /** What is on its way to the database gets there, and its answers get nowhere; then the connections break. */
-    async lose(count: number): Promise<void> {
-      for (const { client, server } of pairs) server.unpipe(client).resume();
-      await turns(count);
-      destroyAll();
-    },
-    close: () => {
-      cut();
-      return new Promise((resolve) => proxy.close(resolve));
-    },
-  };
 }
 
 /** The same database, the statements that run counted. */
@@ -166,6 +113,7 @@ export async function startReplica(schema: string, name: string): Promise<Replic
   return {
     ...{ name, url, agent, queue, undelivered, begun },
     inFlight: () => open + running(),
+    delayAnswers: way.delay,
     loseAnswers: way.lose,
     crash() {
       way.cut();

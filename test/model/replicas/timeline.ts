@@ -1,10 +1,12 @@
-import { bodyOf, type Call, type Body, listOf } from './calls.ts';
+import { type Body, bodyOf, type Call, listOf } from './calls.ts';
 import { type Row, sameInstant, type Version } from './log.ts';
 import type { World } from './world.ts';
 
 /** What has happened, put in order as far as it is known. */
 export type Timeline = {
   readonly calls: readonly Call[];
+  /** The replicas whose connections broke. */
+  readonly broken: ReadonlySet<string>;
   readonly versions: readonly Version[];
   readonly items: ReadonlyMap<number, readonly Version[]>;
   /** Which item had the id, ever. */
@@ -13,11 +15,11 @@ export type Timeline = {
   seen(call: Call, id: string): Version[];
   /** Whether the version may be this call's. */
   mayBe(call: Call, version: Version): boolean;
-  /** Whether the version may have been committed before the tick, whether it surely was. */
+  /** What the row was after that. */
   next(version: Version): Version | undefined;
 };
 
-export function timelineOf({ log, calls }: World): Timeline {
+export function timelineOf({ log, calls, broken }: World): Timeline {
   const versions = log.all();
   const seqOf = new Map(versions.map(({ row }) => [row.id, row.seq]));
   const next = (version: Version) => {
@@ -51,7 +53,7 @@ export function timelineOf({ log, calls }: World): Timeline {
       version.committedBefore = bound;
     }
   }
-  return { calls, versions, items: log.items, seqOf, seen, mayBe, next };
+  return { calls, broken, versions, items: log.items, seqOf, seen, mayBe, next };
 }
 
 /** The items that an answer shows. */

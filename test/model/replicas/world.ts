@@ -1,6 +1,6 @@
 import type pg from 'pg';
-import { OPERATOR_KEY, until } from '../../support/harness.ts';
 import { turn } from '../../support/gates.ts';
+import { OPERATOR_KEY, until } from '../../support/harness.ts';
 import type { Asked, Call, Outcome } from './calls.ts';
 import { Clock } from './clock.ts';
 import { Log } from './log.ts';
