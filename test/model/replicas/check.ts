@@ -80,12 +80,15 @@ function checkFailures({ calls, broken }: World): void {
   }
 }
 
-/** No request id forks. */
+/** An item is new once, and no request id forks. */
 function checkEnds({ calls, seqOf }: Timeline): void {
   const answered = new Map<string, number | undefined>();
+  const known = new Set<string>();
   for (const call of calls) {
     if (call.verb !== 'enqueue') continue;
-    for (const [index, { id }] of created(call).entries()) {
+    for (const [index, { id, isNew }] of created(call).entries()) {
+      assert(!isNew || !known.has(id), `${id} was new before call ${call.n}`);
+      if (isNew) known.add(id);
       const requestId: string | undefined = call.requests[index]?.requestId;
       if (requestId === undefined) continue;
       const seq: number | undefined = seqOf.get(id);

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { until } from '../../support/harness.ts';
 import { ask } from './ask.ts';
-import { poll } from './play.ts';
+import { poll } from './clients.ts';
 import type { World } from './world.ts';
 
 const POLLS_MAX = 200;

@@ -103,7 +103,10 @@ const isExtended = (call: Call): boolean => bodyOf(call)?.lease_extended === tru
 
 function didBeat(call: CallOf<'beat'>, { old, row }: Version, edge: Edge): boolean {
   if (old === null || call.id !== old.id) return false;
-  if (statusOf(call) === 200 && !sameInstant(bodyOf(call)?.last_heartbeat, row.last_heartbeat)) return false;
+  if (statusOf(call) === 200) {
+    const { state, ttl_seconds: ttl, last_heartbeat: told } = bodyOf(call) ?? {};
+    if (!sameInstant(told, row.last_heartbeat) || state !== 'active' || ttl !== row.lease_ttl_seconds) return false;
+  }
   const isNamed = (token: string | null) =>
     token === null
       ? call.expected === 'NO_HEARTBEAT'

@@ -1,8 +1,8 @@
 import { until } from '../../support/harness.ts';
 import { ask } from './ask.ts';
 import { bodyOf } from './calls.ts';
+import { enqueue } from './clients.ts';
 import type { Of, Request, Session } from './plan.ts';
-import { enqueue } from './play.ts';
 import type { World } from './world.ts';
 
 /** Tests move rows, not clocks. */
@@ -55,7 +55,11 @@ export async function kill(world: World, step: Of<'kill'>): Promise<void> {
     return loseAnswers(world.clock.after(MUTE_TICKS));
   }
   world.meet('connections to the database ended by it');
-  await world.pool.query('select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1', [name]);
+  // But for the one that listens: coming back it would have everybody looked for again.
+  await world.pool.query(
+    `select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1 and query !~* '^(listen |select 1$)'`,
+    [name],
+  );
 }
 
 const OTHER: Readonly<Record<Session, Session>> = { s1: 's2', s2: 's3', s3: 's1' };

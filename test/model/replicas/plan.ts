@@ -55,7 +55,7 @@ export type Step = { readonly to: Which } & (
   | ({ readonly do: 'patch' } & Target & Copies)
   | ({ readonly do: 'read' } & Target)
   | { readonly do: 'set'; readonly verb: 'ack' | 'beat' | 'stop'; readonly targets: readonly Target[] }
-  | { readonly do: 'cancel'; readonly session: Session }
+  | ({ readonly do: 'cancel'; readonly session: Session } & Copies)
   | { readonly do: 'sweep' }
   | { readonly do: 'lapse'; readonly session: Session; readonly secondsAgo: number }
   /** Another transaction has the rows of these sessions, until so many calls have begun or ended. */

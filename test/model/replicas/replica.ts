@@ -92,11 +92,11 @@ export async function startReplica(schema: string, name: string): Promise<Replic
   let open = 0;
   app.server.on('request', ({ headers }, response) => {
     open++;
-    const workerId = `${headers['anthropic-worker-id']}`;
+    const workerId = headers['anthropic-worker-id']?.toString() ?? '';
     if (headers[SLOW_HEADER] === 'within') sendSlowly(response, () => begun.add(workerId));
     response.once('close', () => {
       open--;
-      if (!response.writableFinished) undelivered.add(workerId);
+      if (workerId !== '' && !response.writableFinished) undelivered.add(workerId);
     });
   });
   url = await app.listen({ host: '127.0.0.1', port: 0 });

@@ -62,7 +62,7 @@ export const steps: fc.Arbitrary<Step> = fc.oneof(
     }),
   },
   { weight: 2, arbitrary: fc.record({ do: what('slow'), to, ticks }) },
-  { weight: 1, arbitrary: fc.record({ do: what('cancel'), to, session }) },
+  { weight: 1, arbitrary: fc.record({ do: what('cancel'), to, session, ...copies }) },
   { weight: 1, arbitrary: fc.record({ do: what('sweep'), to }) },
   { weight: 4, arbitrary: fc.record({ do: what('lapse'), to, session, secondsAgo: one(1, 3, 3) }) },
   {

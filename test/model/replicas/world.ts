@@ -23,6 +23,8 @@ export type Place = {
   readonly operatorKey: string;
 };
 
+const IDLE_MS_MAX = 20_000;
+
 /** Two replicas over one database, those who call them, and what has happened. */
 export class World {
   readonly place: Place;
@@ -109,11 +111,9 @@ export class World {
     const replica = this.replicas[which];
     this.broken.add(replica.name);
     this.dead.push(replica);
-    this.replicas[which] = await (async () => {
-      replica.crash();
-      return startReplica(this.place.schema, `replica ${++this.started}`);
-    })();
+    replica.crash();
     this.meet('a crash');
+    this.replicas[which] = await startReplica(this.place.schema, `replica ${++this.started}`);
   }
 
   /** Until nothing is under way any more: no request, no statement, also none that a dead replica left behind. */
@@ -125,19 +125,23 @@ export class World {
         for (idle = 0; idle < 3 && this.replicas.every((replica) => replica.inFlight() === 0); idle++) await turn();
         return idle === 3;
       },
-      20_000,
+      IDLE_MS_MAX,
     );
     const gone = this.dead.map(({ name }) => name);
     // Whoever lost its connection is rolled back only once the database has noticed.
-    await until('the statements of broken connections to end', async () => {
-      if (this.broken.size === 0) return true;
-      const { rows } = await this.pool.query(
-        `select from pg_stat_activity
-        where application_name = any($1) or (application_name = any($2) and state is distinct from 'idle')`,
-        [gone, [...this.broken]],
-      );
-      return rows.length === 0;
-    });
+    await until(
+      'the statements of broken connections to end',
+      async () => {
+        if (this.broken.size === 0) return true;
+        const { rows } = await this.pool.query(
+          `select from pg_stat_activity
+          where application_name = any($1) or (application_name = any($2) and state is distinct from 'idle')`,
+          [gone, [...this.broken]],
+        );
+        return rows.length === 0;
+      },
+      IDLE_MS_MAX,
+    );
     // What has not been applied by now will not be.
     for (const call of this.calls) call.ended = Math.min(call.ended, this.clock.tick());
   }
