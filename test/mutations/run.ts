@@ -37,6 +37,8 @@ const AT_ONCE = 2;
 const TEST_MS_MAX = 60_000;
 /** Which test noticed which mutant last time: it is asked first. A hint only; every verdict is found anew. Written by a run. */
 const KILLERS = resolve(import.meta.dirname, 'killers.json');
+/** What its plans meet is chance, also with the same seed. */
+const BY_CHANCE = 'test/model/replicas.test.ts';
 /** Always the same histories of the model: a verdict must not depend on luck. */
 const SAMPLE = { MODEL_SEED: '1', MODEL_HISTORIES: '80', TAP_BAIL: '1', TEST_ENGINES: 'postgres' };
 
@@ -86,6 +88,7 @@ async function cleanUp(): Promise<void> {
 async function main(): Promise<number> {
   const tests = globSync('test/**/*.test.ts', { cwd: root })
     .filter((test) => !test.endsWith('scanner.test.ts'))
+    .filter((test) => test !== BY_CHANCE)
     .filter((test) => isAsked('test/', test));
   const milliseconds = new Map<string, number>();
   const tally = createTally();
