@@ -17,7 +17,7 @@ import { World } from './replicas/world.ts';
  * `REPLICA_HISTORIES=5000 npm test -- test/model/replicas.test.ts` runs more, `REPLICA_SEED=…` the same plans again, and with
  * `REPLICA_PATH=…` only the one that failed, so many times: what its lanes meet is chance.
  */
-const HISTORIES = Number(process.env.REPLICA_HISTORIES ?? 250);
+const HISTORIES = Number(process.env.REPLICA_HISTORIES ?? 200);
 const SEED = process.env.REPLICA_SEED === undefined ? undefined : Number(process.env.REPLICA_SEED);
 const PATH = process.env.REPLICA_PATH;
 
