@@ -148,8 +148,12 @@ export function createQueue({
       return enqueued;
     },
 
-    /** There may be work that no verb of this queue put in: polls that wait on the environment look again, here and on other replicas. */
-    wake,
+    /** There may be work that no verb of this queue put in: polls that wait on the environment look again, here and on other replicas; here also for leases that were moved by hand. */
+    wake(topic: string): void {
+      handOuts.wake(topic, true);
+      listeners.wake(topic);
+      notifier.tell(topic);
+    },
 
     /** The same for items that became free, on either lane. */
     announce,

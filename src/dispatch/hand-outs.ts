@@ -138,7 +138,8 @@ export function createHandOuts({ look, putBack, isWatched = () => false, ...opti
 
   async function lookOnce(line: Line): Promise<void> {
     const beganAt = now();
-    const isDeep = !isWatched() || beganAt >= (line.nothingLapsesBefore ?? 0);
+    const known = line.nothingLapsesBefore;
+    const isDeep = !isWatched() || beganAt >= (known ?? 0);
     const takers = [...line.waiters.values().take(line.takersNext)];
     const before = [...line.fresh];
     for (const waiter of takers) waiter.inLook = true;
@@ -158,7 +159,7 @@ export function createHandOuts({ look, putBack, isWatched = () => false, ...opti
       line.again = setTimeout(() => wakeLine(line), LOOK_AGAIN_MS);
       return;
     }
-    if (isDeep) {
+    if (isDeep && line.nothingLapsesBefore === known) {
       // Where as much was found as was asked for there may be more of it. What others take or renew meanwhile, they hold for a while yet.
       const isAll = found.setAside === 0 && found.handOuts.some((handOut) => handOut === null);
       line.nothingLapsesBefore = isAll ? beganAt + Math.min(found.lapsesInMs ?? LEASE_MS_MIN, LEASE_MS_MIN) : beganAt;
@@ -258,14 +259,17 @@ export function createHandOuts({ look, putBack, isWatched = () => false, ...opti
     wakeLine({ environmentId, minQueuedAgeMs }: Pick<Line, 'environmentId' | 'minQueuedAgeMs'>): void {
       const line = lines.get(environmentId)?.find((other) => other.minQueuedAgeMs === minQueuedAgeMs);
       if (line === undefined) return;
-      line.nothingLapsesBefore = 0;
+      line.nothingLapsesBefore = now();
       wakeLine(line);
     },
 
-    /** There may be work: look again for those who wait. Without an environment: everywhere. */
-    wake(environmentId?: string): void {
+    /** There may be work: look again for those who wait, `isDeep`: also for what has lapsed. Without an environment: everywhere. */
+    wake(environmentId?: string, isDeep = false): void {
       const woken = environmentId === undefined ? [...lines.values()].flat() : (lines.get(environmentId) ?? []);
-      for (const line of woken) wakeLine(line);
+      for (const line of woken) {
+        if (isDeep) line.nothingLapsesBefore = now();
+        wakeLine(line);
+      }
     },
 
     /** Ends all waiting: blocked polls are answered null, at once or after the look that they are in. */

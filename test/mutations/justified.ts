@@ -83,7 +83,7 @@ export const JUSTIFIED: readonly Justified[] = [
     reason:
       'parts two updates of one row, of which the other one comes first as Postgres runs it now, and no promise is made',
   },
-  ...['w.id = wanted.id', 'w.environment_id = wanted.environment_id'].map((text) => ({
+  ...['w.id = wanted.id'].map((text) => ({
     ...{ file: 'src/queue/sets.ts', cte: '', text },
     reason: 'decides only whether an id that was not found is asked for once more, alone; that answer counts',
   })),
@@ -109,15 +109,4 @@ export const JUSTIFIED: readonly Justified[] = [
     text: 'n.id = c.id',
     reason: 'joins one row at most with one row at most: both are of the asked id',
   },
-  ...(
-    [
-      ['src/queue/ack.ts', 'a.environment_id = wanted.environment_id'],
-      ['src/queue/heartbeat.ts', 'c.environment_id = wanted.environment_id'],
-      ['src/queue/stop.ts', 'c.environment_id = wanted.environment_id'],
-    ] as const
-  ).map(([file, text]) => ({
-    ...{ file, cte: '', text },
-    reason:
-      'joins an answer to who asked: the answer was found in the asked environment, and an id stands once in a set and in the table',
-  })),
 ];

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { until } from '../../support/harness.ts';
 import { ask } from './ask.ts';
 import { poll } from './clients.ts';
+import { leasesWereMoved } from './faults.ts';
 import type { World } from './world.ts';
 
 const POLLS_MAX = 200;
@@ -22,6 +23,7 @@ export async function drain(world: World): Promise<void> {
   await world.pool.query(`
     update ${schema}.work_items set lease_expires_at = clock_timestamp() - interval '3 seconds'
     where state <> 'stopped' and lease_expires_at is not null`);
+  leasesWereMoved(world.replicas, world.place);
   await world.log.read(world.clock);
   for (let [n, nulls] = [0, 0]; ; n++) {
     assert(n < POLLS_MAX, 'what is on offer comes to an end');

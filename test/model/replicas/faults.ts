@@ -6,12 +6,18 @@ import type { Of, Request, Session } from './plan.ts';
 import type { World } from './world.ts';
 
 /** Tests move rows, not clocks. */
-export async function lapse({ pool, place }: World, { session, secondsAgo }: Of<'lapse'>): Promise<void> {
+export async function lapse({ pool, place, replicas }: World, { session, secondsAgo }: Of<'lapse'>): Promise<void> {
   await pool.query(
     `update ${place.schema}.work_items set lease_expires_at = clock_timestamp() - $2 * interval '1 second'
     where session_id = $1 and state <> 'stopped' and lease_expires_at is not null`,
     [session, secondsAgo],
   );
+  leasesWereMoved(replicas, place);
+}
+
+/** No lease that a verb gives runs out so soon: whoever moves one says so. */
+export function leasesWereMoved(replicas: World['replicas'], { environmentId }: World['place']): void {
+  for (const { queue } of replicas) queue.wake(environmentId);
 }
 
 export async function hold(world: World, { sessions, ticks }: Of<'hold'>): Promise<void> {
