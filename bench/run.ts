@@ -77,6 +77,7 @@ for (const [name, part] of Object.entries(PARTS)) {
   console.error(`${name}: ${((performance.now() - beganAt) / 1_000).toFixed(0)} s`);
 }
 const text = renderReport({ rows, floors });
+if (isQuick) console.log('With --quick the figures say nothing.\n');
 console.log(`${lines.join('\n')}\n\n${text}`);
 if (failed.length > 0) {
   console.error(`failed: ${failed.join(', ')}`);

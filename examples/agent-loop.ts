@@ -1,6 +1,6 @@
 /**
  * An agent whose tools run on a customer's machine: your loop here, an official worker there. The model is a stub; put yours in its
- * place. With LEASEHOLD_URL, LEASEHOLD_API_KEY and ANTHROPIC_ENVIRONMENT_ID set and a worker polling: node examples/agent-loop.ts
+ * place. With LEASEHOLD_URL, LEASEHOLD_API_KEY and ANTHROPIC_ENVIRONMENT_ID set and a worker polling: npx node examples/agent-loop.ts
  */
 import { RemoteToolError, RemoteTools } from 'leasehold/client';
 
