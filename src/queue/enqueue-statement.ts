@@ -61,7 +61,7 @@ export function enqueueStatement(
     ), covering as materialized (
       select ${itemSource('w')}, w.lane, o.slot from occupied o join ${workItems} w on w.seq = o.seq
       where (w.state in ('queued', 'starting', 'active')) is true
-      ${hasFollowUp ? sql`order by w.seq for no key update of w` : sql``}
+      order by w.seq ${hasFollowUp ? sql`for no key update of w` : sql``}
     ), judged as materialized (
       select q.slot, coalesce(k.seq, c.seq) as seq,
         ${laneOf(sql`q.kind`, sql`e.type`)} as lane,

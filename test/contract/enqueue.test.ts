@@ -35,6 +35,18 @@ for (const engine of ENGINES) {
       t.match(Object.fromEntries(polled.headers), { traceparent, tracestate: 'a=b' });
     });
 
+    t.test('a live item covers, whatever the session has finished', async (t) => {
+      const { enqueue } = await newDesk(server);
+      const live = await enqueue('session');
+      await database.rows(sql`
+        insert into ${database.names.workItems} (id, environment_id, session_id, kind, lane, state, stopped_at, created_at)
+        select id || n, environment_id, session_id, kind, lane, 'stopped', now(), created_at + n * interval '1 hour'
+        from ${database.names.workItems}, generate_series(-3, 3) n where id = ${live.json.id} and n <> 0`);
+      const again = await enqueue('session');
+      t.equal(again.status, 200);
+      t.equal(again.json.id, live.json.id);
+    });
+
     t.test('only tool_exec of a self_hosted environment is on the wire', async (t) => {
       const [here, cloud] = [await newDesk(server), await newDesk(server, 'cloud')];
       for (const [answer, lane] of [

@@ -30,6 +30,8 @@ t.test('a deep look tells when the first of what is held can be taken', async (t
   const { lapsesInMs } = await look(database, environmentId);
   t.ok(lapsesInMs !== null && lapsesInMs > 110_000 && lapsesInMs <= 120_000, `${lapsesInMs} ms`);
   t.equal((await look(database, environmentId, false)).lapsesInMs, null, 'one that is not deep tells nothing');
+  const { id: elsewhere } = await createEnvironment(database, { name: 'elsewhere', type: 'self_hosted' });
+  t.equal((await look(database, elsewhere)).lapsesInMs, null, 'nor does one at another environment');
   const aged = (await look(database, environmentId, true, 600_000)).lapsesInMs;
   t.ok(aged !== null && aged > 590_000, `${aged} ms for who may take it at an age of ten minutes`);
   await lapse(database, id);

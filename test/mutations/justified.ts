@@ -98,6 +98,12 @@ export const JUSTIFIED: readonly Justified[] = [
     reason: 'takes others with it only of the same minute, which are as old',
   })),
   {
+    file: 'src/queue/enqueue-statement.ts',
+    cte: 'occupied',
+    text: 'limit 1',
+    reason: 'keeps the planner from making a join of it: there is one at most',
+  },
+  {
     file: 'src/control/change-environment.ts',
     cte: '',
     text: 'limit 1',
