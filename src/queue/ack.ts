@@ -4,7 +4,6 @@ import { fixed, givenLater } from '../db/sql.ts';
 import type { QueueError } from './errors.ts';
 import { type ItemRow, itemAnswer, itemSource, toWorkItem, type WorkItem, type WorkRef } from './items.ts';
 import {
-  besides,
   type HELD,
   type Locking,
   isPolled,
@@ -55,7 +54,7 @@ const statement = fixed<Args, Missing & { id: string | null } & Omit<ItemRow, 'i
       union all select c.slot, ${itemSource('c')} from current c where c.state <> 'queued'
     )
     select ${itemAnswer('a')}, ${missingColumns(names, locking, sql`a.seq`)}
-    from wanted ${besides} answer a on a.slot = wanted.slot
+    from wanted full join answer a on a.slot = wanted.slot
     order by wanted.slot`;
   },
 );

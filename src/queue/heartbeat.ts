@@ -4,7 +4,6 @@ import { fixed, givenLater, rfc3339 } from '../db/sql.ts';
 import { QueueError } from './errors.ts';
 import type { WorkRef, WorkState } from './items.ts';
 import {
-  besides,
   type HELD,
   type Locking,
   isPolled,
@@ -96,7 +95,7 @@ const statement = fixed<Args, Row, SetShape>((value, names, shape) => {
       ${rfc3339(sql`coalesce(x.last_heartbeat, c.last_heartbeat)`)} as "lastHeartbeat",
       coalesce(x.lease_ttl_seconds, c.lease_ttl_seconds) as "ttlSeconds", x.seq is not null as "leaseExtended",
       ${missingColumns(names, locking, sql`c.seq`)}
-    from wanted ${besides} current c on c.slot = wanted.slot ${besides} extended x on x.slot = c.slot
+    from wanted full join current c on c.slot = wanted.slot full join extended x on x.slot = c.slot
     order by wanted.slot`;
 });
 

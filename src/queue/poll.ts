@@ -15,7 +15,6 @@ import {
   type WorkItem,
 } from './items.ts';
 import { sessionsToken } from './sessions-token.ts';
-import { besides } from './sets.ts';
 import type { QueueSettings } from './settings.ts';
 
 /** Who is ready to take an item, and for how long it is then reserved; null: as the environment says. */
@@ -135,7 +134,7 @@ const statement = fixed<Args, Row, `${'any' | 'old'} ${Extent}`>((value, names, 
       ) c
     ), given_to as materialized (
       select c.seq, c.handed_out_at, t.fresh_id, t.token_hash, t.worker_id, t.reservation_ms, t.slot
-      from chosen c ${besides} taker t on t.slot = c.slot
+      from chosen c full join taker t on t.slot = c.slot
     ), exhausted as (
       update ${workItems} w
       set state = 'stopped', stopped_at = clock_timestamp(), stop_reason = 'exhausted', lapsed_at = c.lapsed_at,

@@ -35,11 +35,9 @@ export type Missing = {
 };
 
 /**
- * What was found, beside what was wanted. It is part of it, so a left join would tell the same, but this one cannot be a nested loop: taking the set for one row, the
- * planner would choose that, and compare each with each.
+ * For what is left of a set once it was put beside what was found of it, by a full join: that is part of it, so a left join would tell the same, but a full one cannot be a nested loop.
+ * Taking the set for one row, the planner would choose that, and compare each with each.
  */
-export const besides = sql`full join`;
-
 export const missingColumns = (
   names: TableNames,
   locking: Locking,

@@ -5,7 +5,6 @@ import { QueueError } from './errors.ts';
 import { successors } from './follow-up.ts';
 import type { WorkRef, WorkState } from './items.ts';
 import {
-  besides,
   type HELD,
   type Locking,
   isPolled,
@@ -72,7 +71,7 @@ const statement = fixed<readonly StopRequest[], Row, SetShape>((value, names, sh
     select c.state, c.next_state as "nextState",
       (c.follow_up is not null and exists (select from successor s where s.id = c.follow_up ->> 'id'))::text as "isFollowed",
       ${missingColumns(names, locking, sql`c.seq`)}
-    from wanted ${besides} current c on c.slot = wanted.slot
+    from wanted full join current c on c.slot = wanted.slot
     order by wanted.slot`;
 });
 

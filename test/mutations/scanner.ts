@@ -25,6 +25,7 @@ const CLAUSE_ENDS = new Set([
     'join',
     'left',
     'right',
+    'full',
     'inner',
     'cross',
     'group',
