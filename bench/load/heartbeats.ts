@@ -50,7 +50,8 @@ export async function heartbeats(options: HeartbeatsOptions): Promise<Scenario> 
   };
   const send = () => {
     while (waiting.length > 0 && free.length > 0) {
-      const [connection, first] = [free.pop(), waiting.shift()];
+      // In turn: one that is left alone for a minute is told that it has timed out.
+      const [connection, first] = [free.shift(), waiting.shift()];
       if (connection !== undefined && first !== undefined) beat(connection, first.lease, first.dueAt);
     }
   };
