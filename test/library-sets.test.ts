@@ -70,6 +70,27 @@ for (const engine of ENGINES) {
   });
 }
 
+t.test('what was followed when it began to wind down is not followed again, also beside one that is', async (t) => {
+  const { queue, environmentId, asked } = await newLibrary(t);
+  const answers = await queue.enqueueAll([
+    asked('a'),
+    asked('b'),
+    asked('a', { followUp: true }),
+    asked('b', { followUp: true }),
+  ]);
+  const [a, b] = [0, 1].map((n) => ({ environmentId, id: answers[n]?.item.id ?? '' }));
+  if (a === undefined || b === undefined) throw new Error('two items were enqueued');
+  await queue.poll({ environmentId });
+  await queue.ack([a]);
+  await queue.heartbeat([{ ...a, expectedLastHeartbeat: 'NO_HEARTBEAT', isRetry: false }]);
+  const ended = (ref: typeof a, force: boolean) => ({ ...ref, force, reason: 'worker' as const });
+  t.same(await queue.stop([ended(a, false)]), [{ state: 'stopping', isFollowed: true }]);
+  t.same(await queue.stop([ended(a, true), ended(b, true)]), [
+    { state: 'stopped', isFollowed: false },
+    { state: 'stopped', isFollowed: true },
+  ]);
+});
+
 t.test('follow-ups of a batch go with their own environment, session and kind, each with its input', async (t) => {
   const { database, queue, environmentId, asked } = await newLibrary(t);
   const { id: elsewhere } = await createEnvironment(database, { name: 'elsewhere', type: 'self_hosted' });
