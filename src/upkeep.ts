@@ -1,5 +1,6 @@
 import { pruneControl } from './control/prune.ts';
 import type { Database } from './db/connect.ts';
+import { calmly } from './dispatch/calmly.ts';
 import { startInterval } from './dispatch/interval.ts';
 import { lookOver, type WaitingLine } from './look-over.ts';
 import { comeDue } from './process/come-due.ts';
@@ -66,10 +67,13 @@ export function createUpkeep({ database, settings, wake, lines, wakeLine }: Upke
     if (isDue) await placeDue();
   };
 
+  const prunings = [prune, pruneControl, pruneSessions];
   const pruneAll = async () => {
-    await untilDone(() => prune(database, settings));
-    await untilDone(() => pruneControl(database, settings));
-    await untilDone(() => pruneSessions(database, settings));
+    for (const pruning of prunings) await untilDone(() => pruning(database, settings));
+  };
+
+  const pruneCalmly = async (closing: AbortSignal) => {
+    for (const pruning of prunings) await calmly(() => pruning(database, settings), closing);
   };
 
   return {
@@ -88,7 +92,7 @@ export function createUpkeep({ database, settings, wake, lines, wakeLine }: Upke
         startInterval(look, Math.min(settings.sweepIntervalMs, LOOK_INTERVAL_MS_MAX), (error) =>
           onFault(error, 'a look over all failed'),
         ),
-        startInterval(pruneAll, pruneIntervalMs, (error) => onFault(error, 'pruning failed')),
+        startInterval(pruneCalmly, pruneIntervalMs, (error) => onFault(error, 'pruning failed')),
       ];
       return {
         async close() {

@@ -15,6 +15,8 @@ const CLIENTS = 16;
 const PAUSE_MS = 20;
 const QUEUED = 100;
 const ROUNDS_MAX = 3;
+/** As long as the removal takes, about. */
+const SECONDS_TIMES = 4;
 /** Retention is looked after every ten seconds. */
 const REMOVAL_MS_MAX = 120_000;
 const DAYS_AGO = 3;
@@ -37,7 +39,7 @@ export async function retention({ rounds, seconds, rowsMany }: Counts): Promise<
     const running = await load.begin('cycles', options);
     await pause(seconds * 500);
     await running.take();
-    await pause(seconds * 1_000);
+    await pause(seconds * 1_000 * SECONDS_TIMES);
     const without = await running.take();
     const first = await oldest(database, other.environmentId);
     await keepDays(database, other.environmentId, 1);

@@ -1,26 +1,26 @@
 /**
  * Runs `task` every `intervalMs`, never twice at once: the next run is due an interval after the last one ended.
- * A failure is told to `onFault` and does not end the loop. `close` waits for a run that is under way.
+ * A failure is told to `onFault` and does not end the loop. `close` aborts the task's signal and waits for a run that is under way.
  */
 export function startInterval(
-  task: () => Promise<void>,
+  task: (closing: AbortSignal) => Promise<void>,
   intervalMs: number,
   onFault: (error: unknown) => void,
 ): { close(): Promise<void> } {
   let timer: NodeJS.Timeout | undefined;
   let running = Promise.resolve();
-  let closed = false;
+  const closing = new AbortController();
   const schedule = () => {
     timer = setTimeout(() => {
-      running = task()
+      running = task(closing.signal)
         .catch(onFault)
-        .finally(() => closed || schedule());
+        .finally(() => closing.signal.aborted || schedule());
     }, intervalMs);
   };
   schedule();
   return {
     async close() {
-      closed = true;
+      closing.abort();
       clearTimeout(timer);
       await running;
     },

@@ -1,5 +1,6 @@
 import { mock } from 'node:test';
 import t, { type Test } from 'tap';
+import { calmly } from '../../src/dispatch/calmly.ts';
 import { startInterval } from '../../src/dispatch/interval.ts';
 import { createNotifier } from '../../src/dispatch/notifier.ts';
 import { createRefusals } from '../../src/dispatch/refusals.ts';
@@ -212,4 +213,71 @@ t.test('interval: a run that fails is told and does not end the loop', async (t)
   await pass(100);
   t.match(faults, [{ message: 'run 1' }, { message: 'run 2' }]);
   await interval.close();
+});
+
+t.test('interval: a run under way is told that it is closing', async (t) => {
+  const pass = ownClock(t);
+  const run = Promise.withResolvers<void>();
+  let told: AbortSignal | undefined;
+  const interval = startInterval(
+    (closing) => {
+      told = closing;
+      return run.promise;
+    },
+    100,
+    () => {},
+  );
+  await pass(100);
+  t.equal(told?.aborted, false);
+  const closed = interval.close();
+  t.equal(told?.aborted, true);
+  run.resolve();
+  await closed;
+});
+
+t.test(
+  'calmly: after a step it rests four times as long as the step took; the last one is followed by none',
+  async (t) => {
+    const pass = ownClock(t);
+    let [ms, steps] = [0, 0];
+    const done = watchPromise(
+      calmly(
+        async () => {
+          ms += 10;
+          return { more: ++steps < 3 };
+        },
+        new AbortController().signal,
+        () => ms,
+      ),
+    );
+    await turn();
+    t.equal(steps, 1, 'the first at once');
+    await pass(39);
+    t.equal(steps, 1);
+    await pass(1);
+    t.equal(steps, 2);
+    await pass(40);
+    t.equal(steps, 3);
+    t.ok(done.settled);
+  },
+);
+
+t.test('calmly: closing ends a rest and begins no step; a failure ends it, told to the caller', async (t) => {
+  ownClock(t);
+  const closing = new AbortController();
+  let steps = 0;
+  const step = async () => ({ more: ++steps > 0 });
+  const done = watchPromise(calmly(step, closing.signal, () => steps * 1_000));
+  await turn();
+  t.equal(steps, 1);
+  t.notOk(done.settled, 'it rests');
+  closing.abort();
+  await turn();
+  t.ok(done.settled);
+  await calmly(step, closing.signal);
+  t.equal(steps, 1);
+  await t.rejects(
+    calmly(() => Promise.reject(new Error('no')), new AbortController().signal),
+    { message: 'no' },
+  );
 });
