@@ -2,6 +2,7 @@ import { hostname } from 'node:os';
 import { sql } from 'kysely';
 import { type CallerTransaction, type Database, within } from './db/connect.ts';
 import { createHandOuts, type TakeRequest } from './dispatch/hand-outs.ts';
+import { createHints, type Hint, hintTopic } from './dispatch/hints.ts';
 import { createListeners } from './dispatch/listeners.ts';
 import { createNotifier } from './dispatch/notifier.ts';
 import { createRefusals } from './dispatch/refusals.ts';
@@ -67,6 +68,7 @@ export function createQueue({
   const settings: QueueSettings = { ...DEFAULT_SETTINGS, ...overrides };
   const origin = mintId('req');
   const listeners = createListeners();
+  const hints = createHints();
   const handOuts = createHandOuts({
     async look(environmentId, minQueuedAgeMs, takers, isDeep) {
       const found = await poll(database, environmentId, takers, { ...settings, minQueuedAgeMs, isDeep });
@@ -90,6 +92,7 @@ export function createQueue({
   const wakeHere = (topic?: string) => {
     handOuts.wake(topic);
     listeners.wake(topic);
+    if (topic !== undefined) hints.tell(topic);
   };
 
   const wake = (topic: string) => {
@@ -160,6 +163,12 @@ export function createQueue({
 
     /** Told of each wake-up of these topics, here and (once started) from other replicas; answers what ends it. */
     listen: listeners.listen,
+
+    /** Tells those who listen for the environment's hints, here and (once started) on other replicas. At most once is promised, and not even that. */
+    hint: (environmentId: string, hint: Hint): void => wake(hintTopic(environmentId, hint)),
+
+    /** Told of each hint of an environment, from here and (once started) from other replicas; answers what ends it. */
+    onHint: hints.listen,
 
     /** The next item for a worker, reserved; null when there is none in time. Refuses: environment_not_found, invalid_request. */
     async poll(request: PollRequest): Promise<HandOut | null> {

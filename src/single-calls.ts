@@ -5,7 +5,7 @@ import { isDeadlock } from './db/failures.ts';
 import { given } from './db/sql.ts';
 import { createBatches } from './dispatch/batches.ts';
 import { ack } from './queue/ack.ts';
-import { checkEnqueue, jsonOf } from './queue/check-enqueue.ts';
+import { checkEnqueue } from './queue/check-enqueue.ts';
 import { type Enqueued, type EnqueueRequest, enqueue, enqueueEach } from './queue/enqueue.ts';
 import { type Heartbeat, type HeartbeatRequest, heartbeat } from './queue/heartbeat.ts';
 import type { QueueError } from './queue/errors.ts';
@@ -56,7 +56,7 @@ export function createSingleCalls({
     // Two of one slot may share a statement: the first covers the second.
     keyOf: ({ request: { environmentId, requestId, sessionId, kind } }) =>
       JSON.stringify(requestId === undefined ? [environmentId, sessionId, kind] : [environmentId, requestId]),
-    weightOf: ({ request: { input } }) => (input === undefined ? 0 : jsonOf('input', input).length),
+    weightOf: ({ request: { input } }) => (input === undefined ? 0 : JSON.stringify(input).length),
     isDeadlock,
   });
 

@@ -99,13 +99,13 @@ for (const engine of ENGINES) {
         await database.rows(sql`insert into ${database.names.workItems}
           (id, environment_id, session_id, kind, lane, state, stopped_at, stop_reason)
           select 'work_' || ${id}::text || n, ${id}, n::text, 'tool_exec', 'wire', 'stopped',
-            clock_timestamp() - interval '3 days', 'worker' from generate_series(1, 60) n`);
+            clock_timestamp() - interval '3 days', 'worker' from generate_series(1, 40) n`);
       }
-      t.same(await prune(database, SETTINGS), { pruned: 100, more: true });
-      t.same(await prune(database, SETTINGS), { pruned: 20, more: false });
+      t.same(await prune(database, SETTINGS), { pruned: 50, more: true });
+      t.same(await prune(database, SETTINGS), { pruned: 30, more: false });
       const counts = [];
       for (const id of ids) counts.push((await left(database, id))?.items);
-      t.strictSame(counts, [0, 0, 60]);
+      t.strictSame(counts, [0, 0, 40]);
     });
   });
 }

@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import type { QueueSettings } from './settings.ts';
 
-const ROWS_PER_STATEMENT_MAX = 100;
+const ROWS_PER_STATEMENT_MAX = 50;
 /** Of one environment: more could not be removed, so more need not be looked for. */
 const ROWS_PER_ENVIRONMENT_MAX = ROWS_PER_STATEMENT_MAX;
 const SIGHTINGS_KEPT_SECONDS = 3_600;

@@ -1,0 +1,47 @@
+/** What readers of an environment's events are told. A hint: it may come twice or be lost, and what it is about is to be read. */
+export type Hint =
+  | { readonly type: 'lock_released'; readonly name: string }
+  | { readonly type: 'stop_requested'; readonly workId: string }
+  | { readonly type: 'environment_paused' | 'environment_resumed' };
+
+const TOPIC = 'hint:';
+
+/** A hint as a topic of the wake-ups: without a blank, and the same for the same hint. */
+export const hintTopic = (environmentId: string, hint: Hint): string =>
+  `${TOPIC}${Buffer.from(JSON.stringify([environmentId, hint])).toString('base64url')}`;
+
+/** Who wants to be told the hints of an environment, in this process. */
+export function createHints() {
+  const byEnvironment = new Map<string, Set<(hint: Hint) => void>>();
+  return {
+    /** Answers what ends it. */
+    listen(environmentId: string, listener: (hint: Hint) => void): () => void {
+      const own = (hint: Hint) => listener(hint);
+      byEnvironment.set(environmentId, (byEnvironment.get(environmentId) ?? new Set()).add(own));
+      return () => {
+        const others = byEnvironment.get(environmentId);
+        others?.delete(own);
+        if (others?.size === 0) byEnvironment.delete(environmentId);
+      };
+    },
+
+    /** Tells it where the topic is one of a hint. */
+    tell(topic: string): void {
+      if (!topic.startsWith(TOPIC)) return;
+      const told = parse(topic);
+      if (told === undefined) return;
+      const [environmentId, hint] = told;
+      for (const listener of byEnvironment.get(environmentId) ?? []) listener(hint);
+    },
+  };
+}
+
+/** Whoever reaches the database can notify: what is no hint is one for nobody. */
+function parse(topic: string): [environmentId: string, hint: Hint] | undefined {
+  try {
+    const parsed = JSON.parse(Buffer.from(topic.slice(TOPIC.length), 'base64url').toString());
+    return Array.isArray(parsed) ? (parsed as [string, Hint]) : undefined;
+  } catch {
+    return undefined;
+  }
+}
