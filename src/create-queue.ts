@@ -1,8 +1,9 @@
 import { hostname } from 'node:os';
 import { sql } from 'kysely';
 import { type CallerTransaction, type Database, within } from './db/connect.ts';
-import { createHandOuts, type TakeRequest } from './dispatch/hand-outs.ts';
+import { createHandOuts } from './dispatch/hand-outs.ts';
 import { createHints, type Hint, hintTopic } from './dispatch/hints.ts';
+import type { TakeRequest } from './dispatch/lines.ts';
 import { createListeners } from './dispatch/listeners.ts';
 import { createNotifier } from './dispatch/notifier.ts';
 import { createRefusals } from './dispatch/refusals.ts';

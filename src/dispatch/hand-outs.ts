@@ -1,16 +1,7 @@
 import { QueueError } from '../queue/errors.ts';
 import type { HandOut, Look, Taker } from '../queue/poll.ts';
+import { createLines, type Line, type LineRef, type TakeRequest, type Waiter } from './lines.ts';
 import { createSlots } from './slots.ts';
-
-export type TakeRequest = Taker & {
-  readonly environmentId: string;
-  /** Takes only what has waited this long: those who share it stand in one line. */
-  readonly minQueuedAgeMs: number;
-  /** Wait this long for work to come; undefined looks once. */
-  readonly blockMs: number | undefined;
-  /** Aborts when whoever asked has gone. */
-  readonly signal?: AbortSignal | undefined;
-};
 
 type Found = Pick<Look, 'handOuts' | 'setAside' | 'lapsesInMs'>;
 
@@ -29,38 +20,6 @@ export type HandOutsOptions = {
   now?(): number;
 };
 
-type Waiter = {
-  readonly request: TakeRequest;
-  readonly settle: (outcome: HandOut | null) => void;
-  readonly fail: (error: unknown) => void;
-  /** False for a poll that does not wait, and once a waiting one's time is up: the next look is its last. */
-  patient: boolean;
-  /** A look that began after this waiter came has found nothing for it. */
-  looked: boolean;
-  inLook: boolean;
-  gone: boolean;
-};
-
-type Line = {
-  readonly environmentId: string;
-  readonly minQueuedAgeMs: number;
-  readonly waiters: Set<Waiter>;
-  /** Those that no look has been for yet. */
-  readonly fresh: Set<Waiter>;
-  woken: boolean;
-  looking: boolean;
-  /** The last look found less than was asked for, and nothing has woken the line since. */
-  isEmpty: boolean;
-  /** Until then nothing that is held can lapse: looks need not read it all. Undefined before the first look. */
-  nothingLapsesBefore: number | undefined;
-  /** How many takers the next look is for: few where there was little. */
-  takersNext: number;
-  /** When the last one left. */
-  leftAt: number;
-  /** Set when a look failed: what woke it is looked for again. */
-  again: NodeJS.Timeout | undefined;
-};
-
 const TAKERS_PER_LOOK_MAX = 64;
 const TAKERS_PER_LOOK_FIRST = 8;
 const LOOK_AGAIN_MS = 100;
@@ -69,9 +28,6 @@ const LOOKS_IN_FLIGHT_MAX = 6;
 export const WAITERS_MAX = 50_000;
 /** No lease of what is held is given for less (contract §7). */
 const LEASE_MS_MIN = 1_000;
-/** A line that nobody stands in is remembered for this long: idle workers come back every one to four seconds. */
-const LINE_KEPT_MS = 10_000;
-
 /**
  * Who waits for work, by environment and least age of what is taken, in order of arrival. One look at a time serves a whole line: the takers in front get what
  * it finds, and when it finds less than was asked for, everybody who came before it began has been looked for. A waiter is in
@@ -79,29 +35,11 @@ const LINE_KEPT_MS = 10_000;
  */
 export function createHandOuts({ look, putBack, isWatched = () => false, ...options }: HandOutsOptions) {
   const { takersPerLookMax = TAKERS_PER_LOOK_MAX, waitersMax = WAITERS_MAX, now = () => performance.now() } = options;
-  const lines = new Map<string, Line[]>();
+  const takersFirst = Math.min(TAKERS_PER_LOOK_FIRST, takersPerLookMax);
+  const lines = createLines(takersFirst, now);
   let waiting = 0;
   let closed = false;
   const inTurn = createSlots(LOOKS_IN_FLIGHT_MAX);
-
-  const lineOf = ({ environmentId, minQueuedAgeMs }: TakeRequest): Line => {
-    const here = lines.get(environmentId) ?? [];
-    let line = here.find((other) => other.minQueuedAgeMs === minQueuedAgeMs);
-    if (line === undefined) {
-      const fate = {
-        woken: false,
-        looking: false,
-        isEmpty: false,
-        leftAt: 0,
-        nothingLapsesBefore: undefined,
-        again: undefined,
-      };
-      const takersNext = Math.min(TAKERS_PER_LOOK_FIRST, takersPerLookMax);
-      line = { environmentId, minQueuedAgeMs, waiters: new Set(), fresh: new Set(), takersNext, ...fate };
-      lines.set(environmentId, [...here, line]);
-    }
-    return line;
-  };
 
   async function serve(line: Line): Promise<void> {
     if (line.looking) return;
@@ -120,13 +58,7 @@ export function createHandOuts({ look, putBack, isWatched = () => false, ...opti
   function forgetIfEmpty(line: Line): void {
     if (line.looking || line.waiters.size > 0) return;
     clearTimeout(line.again);
-    if (line.nothingLapsesBefore === undefined || !isWatched()) forget(line);
-  }
-
-  function forget(line: Line): void {
-    const others = lines.get(line.environmentId)?.filter((other) => other !== line) ?? [];
-    if (others.length === 0) lines.delete(line.environmentId);
-    else lines.set(line.environmentId, others);
+    if (line.nothingLapsesBefore === undefined || !isWatched()) lines.forget(line);
   }
 
   function wakeLine(line: Line): void {
@@ -185,7 +117,7 @@ export function createHandOuts({ look, putBack, isWatched = () => false, ...opti
       for (const waiter of line.waiters.values().filter(isOver)) waiter.settle(null);
     } else if (found.handOuts.some((handOut) => handOut === null)) {
       line.isEmpty = !line.woken;
-      line.takersNext = Math.min(TAKERS_PER_LOOK_FIRST, takersPerLookMax);
+      line.takersNext = takersFirst;
       for (const waiter of before) {
         waiter.looked = true;
         line.fresh.delete(waiter);
@@ -206,7 +138,7 @@ export function createHandOuts({ look, putBack, isWatched = () => false, ...opti
         return Promise.reject(new QueueError('unavailable', `${waitersMax} polls wait here already, try again`));
       }
       return new Promise((resolve, reject) => {
-        const line = lineOf(request);
+        const line = lines.of(request);
         const isKnownEmpty = request.blockMs !== undefined && line.isEmpty && !line.woken && isWatched();
         waiting++;
         const leave = () => {
@@ -247,17 +179,11 @@ export function createHandOuts({ look, putBack, isWatched = () => false, ...opti
     },
 
     /** Every line that is known, for somebody to look over; those that nobody has stood in for long are forgotten. */
-    lines(): Pick<Line, 'environmentId' | 'minQueuedAgeMs'>[] {
-      const known = [...lines.values()].flat();
-      for (const line of known) {
-        if (line.waiters.size === 0 && !line.looking && now() - line.leftAt > LINE_KEPT_MS) forget(line);
-      }
-      return [...lines.values()].flat();
-    },
+    lines: (): readonly LineRef[] => lines.kept(),
 
     /** There is something for this line: look, also for what has lapsed. */
-    wakeLine({ environmentId, minQueuedAgeMs }: Pick<Line, 'environmentId' | 'minQueuedAgeMs'>): void {
-      const line = lines.get(environmentId)?.find((other) => other.minQueuedAgeMs === minQueuedAgeMs);
+    wakeLine(ref: LineRef): void {
+      const line = lines.find(ref);
       if (line === undefined) return;
       line.nothingLapsesBefore = now();
       wakeLine(line);
@@ -265,8 +191,7 @@ export function createHandOuts({ look, putBack, isWatched = () => false, ...opti
 
     /** There may be work: look again for those who wait, `isDeep`: also for what has lapsed. Without an environment: everywhere. */
     wake(environmentId?: string, isDeep = false): void {
-      const woken = environmentId === undefined ? [...lines.values()].flat() : (lines.get(environmentId) ?? []);
-      for (const line of woken) {
+      for (const line of environmentId === undefined ? lines.all() : lines.ofEnvironment(environmentId)) {
         if (isDeep) line.nothingLapsesBefore = now();
         wakeLine(line);
       }
@@ -275,7 +200,7 @@ export function createHandOuts({ look, putBack, isWatched = () => false, ...opti
     /** Ends all waiting: blocked polls are answered null, at once or after the look that they are in. */
     close(): void {
       closed = true;
-      for (const line of [...lines.values()].flat()) for (const waiter of [...line.waiters]) losePatience(waiter);
+      for (const line of lines.all()) for (const waiter of [...line.waiters]) losePatience(waiter);
     },
   };
 }
