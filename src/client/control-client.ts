@@ -1,6 +1,7 @@
 import type { Static, TSchema } from 'typebox';
 import type { AuditPage, AuditQuery } from '../wire/audit.ts';
 import type { Diagnosis } from '../wire/diagnosis.ts';
+import type { Caller } from '../wire/caller.ts';
 import type { CancelBody, Cancelled, EnqueueAllBody, EnqueueBody, EnqueuedAll, WorkInput } from '../wire/enqueue.ts';
 import type { ApiKeyBody, EnvironmentKeyBody, IssuedKey, Key, KeyPage, RotateBody } from '../wire/keys.ts';
 import type {
@@ -85,6 +86,7 @@ export function createControlClient(options: ClientOptions) {
     resumeEnvironment: (environmentId: string, o?: CallOptions) =>
       send<typeof EnvironmentSettings>()(path`/environments/${environmentId}/resume`, o),
 
+    readCaller: (o?: CallOptions) => get<typeof Caller>()('/caller', o),
     introspectToken: (body: Body<typeof IntrospectBody>, o?: CallOptions) =>
       send<typeof Introspection>()('/tokens/introspect', o, body),
     listAudit: (query: Query<typeof AuditQuery> = {}, o?: CallOptions) => get<typeof AuditPage>()('/audit', o, query),

@@ -19,6 +19,7 @@ import { listEnvironmentsRoute } from './list-environments.ts';
 import { listKeysRoutes } from './list-keys.ts';
 import { patchMetadataRoute } from './patch-metadata.ts';
 import { pollRoute } from './poll.ts';
+import { readCallerRoute } from './read-caller.ts';
 import { requeueRoute } from './requeue.ts';
 import { retrieveRoute } from './retrieve.ts';
 import { retrieveEnvironmentRoute } from './retrieve-environment.ts';
@@ -73,6 +74,7 @@ export function registerRoutes(app: App, options: RouteOptions): void {
   workersRoute(app, aside);
   diagnosisRoute(app, aside);
   introspectRoute(app, aside);
+  readCallerRoute(app);
   healthRoutes(app, options);
   if (options.sessionsUpstreamUrl === undefined) relayRoutes(app, options);
   else upstreamRoutes(app, options, options.sessionsUpstreamUrl);
