@@ -13,14 +13,17 @@ import { ack } from './queue/ack.ts';
 import { diagnose } from './queue/diagnosis.ts';
 import { type Enqueued, type EnqueueRequest, enqueue, enqueueAll, offeredOf } from './queue/enqueue.ts';
 import { heartbeat } from './queue/heartbeat.ts';
+import { holderOf } from './queue/holder.ts';
 import { mintId } from './queue/ids.ts';
 import { checkRef, type Offered, type TraceContext, topicOf, type WorkRef } from './queue/items.ts';
 import { checkInteger, checkText, isStorable, LIMITS } from './queue/limits.ts';
 import { patchMetadata } from './queue/metadata.ts';
+import { type Report, reportOutcome } from './queue/outcome.ts';
 import { type HandOut, poll } from './queue/poll.ts';
 import { putBack } from './queue/put-back.ts';
 import { list, retrieve } from './queue/read.ts';
 import { type Refusal, recordRefusals } from './queue/refusals.ts';
+import { release } from './queue/release.ts';
 import { runSet } from './queue/sets.ts';
 import { DEFAULT_SETTINGS, type QueueSettings } from './queue/settings.ts';
 import { recordSightings } from './queue/sightings.ts';
@@ -228,6 +231,21 @@ export function createQueue({
         }
       }
       return outcomes;
+    },
+
+    /** Gives an item back, now or `delayMs` later, by its hand-out. Refuses: not_found, precondition_failed, invalid_request (see `release`). */
+    async release({ item, sessionsToken }: HandOut, { delayMs = 0 }: { delayMs?: number } = {}) {
+      const released = await release(database, { ...holderOf(item, sessionsToken), delayMs });
+      if (released.isFree) wake(item.environmentId);
+      return released;
+    },
+
+    /** Says what became of an item, by its hand-out. Refuses: not_found, precondition_failed, conflict, invalid_request (see `reportOutcome`). */
+    async reportOutcome({ item, sessionsToken }: HandOut, report: Report) {
+      const request = { ...report, ...holderOf(item, sessionsToken), reason: 'worker' } as const;
+      const reported = await reportOutcome(database, request, settings);
+      if (reported.isFollowed) wake(item.environmentId);
+      return reported;
     },
 
     /** Merges metadata. Refuses: not_found, invalid_metadata. */

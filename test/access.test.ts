@@ -13,8 +13,14 @@ const CALLERS: Readonly<Record<string, Caller>> = {
   read_only: { ...api, role: 'read_only' },
   key: { ...environment, environmentId: 'env_1' },
   'other-key': { ...environment, environmentId: 'env_2' },
-  token: { kind: 'session', environmentId: 'env_1', workId: 'work_1', sessionId: 'session_1' },
-  'other-token': { kind: 'session', environmentId: 'env_1', workId: 'work_2', sessionId: 'session_2' },
+  token: { kind: 'session', environmentId: 'env_1', workId: 'work_1', sessionId: 'session_1', tokenHash: 'one' },
+  'other-token': {
+    kind: 'session',
+    environmentId: 'env_1',
+    workId: 'work_2',
+    sessionId: 'session_2',
+    tokenHash: 'two',
+  },
 };
 
 /** Whom a GET of each access lets in, in the order of the callers above. */

@@ -13,6 +13,7 @@ import type {
   Workers,
   WorkHistory,
 } from '../wire/operations.ts';
+import type { OutcomeBody, ReleaseBody, WorkOutcome, WorkRelease, WorkResult } from '../wire/outcome.ts';
 import type { AppendBody, Appended } from '../wire/session-events.ts';
 import type { Session, SessionBody } from '../wire/sessions.ts';
 import type { EnvironmentSettings, SettingsChange } from '../wire/settings.ts';
@@ -61,6 +62,12 @@ export function createControlClient(options: ClientOptions) {
       send<typeof Cancelled>()(path`/environments/${environmentId}/work/cancel`, o, body),
     requeueWork: (environmentId: string, workId: string, o?: CallOptions) =>
       send<typeof WorkDetails>()(path`/environments/${environmentId}/work/${workId}/requeue`, o),
+    releaseWork: (environmentId: string, workId: string, body: Body<typeof ReleaseBody> = {}, o?: CallOptions) =>
+      send<typeof WorkRelease>()(path`/environments/${environmentId}/work/${workId}/release`, o, body),
+    reportWork: (environmentId: string, workId: string, body: Body<typeof OutcomeBody>, o?: CallOptions) =>
+      send<typeof WorkOutcome>('PATCH')(path`/environments/${environmentId}/work/${workId}`, o, body),
+    readWorkResult: (environmentId: string, workId: string, o?: CallOptions) =>
+      get<typeof WorkResult>()(path`/environments/${environmentId}/work/${workId}/result`, o),
     readWorkInput: (environmentId: string, workId: string, o?: CallOptions) =>
       get<typeof WorkInput>()(path`/environments/${environmentId}/work/${workId}/input`, o),
     listWorkDetails: (environmentId: string, query: Query<typeof WorkDetailsQuery> = {}, o?: CallOptions) =>

@@ -36,6 +36,8 @@ export type Caller =
       readonly environmentId: string;
       readonly workId: string;
       readonly sessionId: string;
+      /** Of the token: proof of its hand-out. */
+      readonly tokenHash: string;
     };
 
 const TOKENS_MAX = 20_000;
@@ -101,7 +103,7 @@ export function createCallers({ database, operatorKey }: CallersOptions) {
       from ${handOuts} h join ${workItems} w on w.seq = h.item_seq where h.work_id = ${workId}`);
     if (row === undefined || !isEqual(row.tokenHash ?? '', hash)) return undefined;
     const { environmentId, sessionId } = row;
-    const caller: Caller = { kind: 'session', environmentId, workId, sessionId };
+    const caller: Caller = { kind: 'session', environmentId, workId, sessionId, tokenHash: hash };
     tokens.set(remembered, caller);
     return caller;
   }

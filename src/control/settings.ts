@@ -12,6 +12,7 @@ const SETTINGS = {
   startupLeaseSeconds: { column: 'startup_lease_seconds', max: LIMITS.leaseTtlSeconds },
   reclaimOlderThanMs: { column: 'reclaim_older_than_ms', max: LIMITS.reclaimOlderThanMs },
   maxHandOuts: { column: 'max_hand_outs', max: LIMITS.handOuts },
+  maxAttempts: { column: 'max_attempts', max: LIMITS.attempts },
   retentionDays: { column: 'retention_days', max: LIMITS.retentionDays },
   fallbackAfterMs: { column: 'fallback_after_ms', max: LIMITS.fallbackAfterMs },
 } as const satisfies Partial<Record<keyof QueueSettings | 'fallbackAfterMs', { column: string; max: number }>>;

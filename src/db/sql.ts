@@ -90,6 +90,7 @@ export function tableNames(schema: string) {
     credentials: sql.id(schema, 'credentials'),
     workerSightings: sql.id(schema, 'worker_sightings'),
     workInputs: sql.id(schema, 'work_inputs'),
+    workResults: sql.id(schema, 'work_results'),
     requestIds: sql.id(schema, 'request_ids'),
     idempotencyKeys: sql.id(schema, 'idempotency_keys'),
     auditLog: sql.id(schema, 'audit_log'),

@@ -150,7 +150,8 @@ async function take(
         w.hand_over_count > 0 or (t.lane = 'wire' and t.handed_out_at is not null) as is_reclaimed
     )${lapsed === undefined ? sql`` : sql`, ${endDoomed(names, settings, lapsed)}`}
     select ${itemAnswer('c')}, c.worker_id as "workerId", c.hand_out_count as "handOut",
-      ${rfc3339(sql`c.lease_expires_at`)} as "expiresAt", c.attempt, c.max_attempts as "maxAttempts",
+      ${rfc3339(sql`c.lease_expires_at`)} as "expiresAt", c.attempt,
+      coalesce(c.max_attempts, (select e.max_attempts from ${names.environments} e where e.id = c.environment_id)) as "maxAttempts",
       c.is_reclaimed as "isReclaimed", i.input,
       ${lapsed === undefined ? sql`null` : sql`(select json_agg(s)::text from successor s)`} as successors,
       case when c.seq is null then (select json_agg(p.seq::text)::text from candidate p) end as passed

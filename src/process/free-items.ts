@@ -22,7 +22,7 @@ export const isAsRead = sql`w.seq = c.seq and w.state = c.state and w.lane = c.l
 export const isLapsed = sql`w.lane = 'process' and w.state = 'active' and w.lease_expires_at <= clock_timestamp()`;
 
 /**
- * Why a lapsed item is not to be run again; null otherwise. A cap of hand-outs counts all that did not end well: those to workers,
+ * Why a lapsed item is not to be run again; null otherwise. A cap of hand-outs counts all that did not end well: those to workers that lapsed,
  * before the item changed lane, its first claimant, and those that took over from a dead one.
  */
 export const doom = (
@@ -31,7 +31,7 @@ export const doom = (
 ): RawBuilder<string | null> =>
   sql`case when w.cancel_requested_at is not null then 'cancelled'
     when coalesce(
-      w.hand_over_count + 1 + (select count(*) from ${handOuts} h where h.item_seq = w.seq)
+      w.hand_over_count + 1 + (select count(*) from ${handOuts} h where h.item_seq = w.seq and h.reason not in ('released', 'failed'))
         >= coalesce(w.max_hand_outs, (select e.max_hand_outs from ${environments} e where e.id = w.environment_id)),
       w.hand_over_count >= ${maxHandOvers}::integer) then 'exhausted' end`;
 

@@ -2,9 +2,11 @@ import { inspect } from 'node:util';
 import { type RawBuilder, sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { rfc3339 } from '../db/sql.ts';
+import type { Outcome } from '../queue/details.ts';
 import { successors } from '../queue/follow-up.ts';
 import { tellOf } from '../queue/items.ts';
 import { LIMITS } from '../queue/limits.ts';
+import { backoff, isLastAttempt } from '../queue/retry.ts';
 import type { QueueSettings } from '../queue/settings.ts';
 import { topicsOf } from '../queue/topics.ts';
 import { isOwned, type Lease, LeaseError, leaseLost } from './lease.ts';
@@ -21,12 +23,6 @@ export type Settled = {
   readonly topics: readonly string[];
 };
 
-/** The first retry comes after this; each next one after twice the time. */
-const BACKOFF_SECONDS = 1;
-const BACKOFF_SECONDS_MAX = 86_400;
-/** 2^17 s are more than a day; no power beyond that is asked for. */
-const DOUBLINGS_MAX = 17;
-
 /**
  * Ends the item as done, with the proof. In the caller's transaction it is done exactly when that commits. `unlessCancelled`: loses
  * to a request to cancel that was there first. Throws LeaseError lease_lost; cancelled.
@@ -38,6 +34,7 @@ export async function complete(
 ): Promise<Settled> {
   const settled = await settle(database, lease, {
     reason: sql`case when ${unlessCancelled} and w.cancel_requested_at is not null then 'refused' else 'worker' end`,
+    outcome: 'succeeded',
   });
   if (settled !== 'refused') return settled;
   throw new LeaseError('cancelled', `item ${lease.seq} was asked to end: it is not completed`);
@@ -48,7 +45,7 @@ export async function complete(
  * LeaseError lease_lost.
  */
 export const requeue = async (database: Database, lease: Lease): Promise<Settled> =>
-  neverRefused(await settle(database, lease, { reason: cancelledOr(sql`null`) }));
+  neverRefused(await settle(database, lease, { reason: cancelledOr(sql`null`), outcome: null }));
 
 /**
  * The attempt failed: queued again for later, exponentially and with jitter (half to all of 1 s, 2 s, 4 s … one day), or, at its last
@@ -63,9 +60,8 @@ export const fail = async (
 ): Promise<Settled> =>
   neverRefused(
     await settle(database, lease, {
-      reason: cancelledOr(
-        sql`case when ${isFinal} or w.attempt >= coalesce(w.max_attempts, ${maxAttempts}::integer) then 'failed' end`,
-      ),
+      reason: cancelledOr(sql`case when ${isFinal} or ${isLastAttempt(database.names, maxAttempts)} then 'failed' end`),
+      outcome: 'failed',
       failure: messageOf(error),
     }),
   );
@@ -78,22 +74,20 @@ function neverRefused(settled: Settled | 'refused'): Settled {
   return settled;
 }
 
-/** `reason`: why it stops; null queues it again; `refused` changes nothing. `failure`: the attempt is spent on it. */
+/** `reason`: why it stops; null queues it again; `refused` changes nothing. `outcome`: what is said of it if it stops. `failure`: the attempt is spent on it. */
 async function settle(
   { names, rows, channel, isTransaction }: Database,
   lease: Lease,
-  { reason, failure }: { reason: RawBuilder<unknown>; failure?: string },
+  { reason, outcome, failure }: { reason: RawBuilder<unknown>; outcome: Outcome | null; failure?: string },
 ): Promise<Settled | 'refused'> {
   const isFailed = failure !== undefined;
-  const backoff = sql`least(${sql.lit(BACKOFF_SECONDS_MAX)}, ${sql.lit(BACKOFF_SECONDS)} * power(2, least(w.attempt - 1, ${sql.lit(DOUBLINGS_MAX)})))
-    * (0.5 + random() / 2) * interval '1 second'`;
   const [row] = await rows(sql<Row>`
     with current as materialized (
       select w.seq, ${reason} as reason from ${names.workItems} w where ${isOwned(lease)} for no key update
     ), changed as (
       update ${names.workItems} w
       set state = case when c.reason is null then 'queued' else 'stopped' end,
-        stop_reason = c.reason, stopped_at = case when c.reason is not null then clock_timestamp() end,
+        stop_reason = c.reason, outcome = case when c.reason is not null then ${outcome}::text end, stopped_at = case when c.reason is not null then clock_timestamp() end,
         stop_requested_at = coalesce(w.stop_requested_at, case when c.reason is not null then coalesce(w.cancel_requested_at, clock_timestamp()) end),
         lease_expires_at = null${
           isFailed

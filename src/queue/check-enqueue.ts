@@ -44,7 +44,8 @@ export function checkEnqueue(request: EnqueueRequest, where = ''): void {
   checkMetadata(request.metadata ?? {}, where);
 }
 
-function checkInput(field: string, input: unknown): void {
+/** A JSON value of the caller's that is stored as text beside an item. Refuses: invalid_request. */
+export function checkInput(field: string, input: unknown): void {
   const bytes = Buffer.byteLength(jsonOf(field, input));
   if (bytes > LIMITS.inputBytes) {
     throw new QueueError(

@@ -5,11 +5,22 @@ import {
   type DetailsRow,
   detailsAnswer,
   detailsSource,
+  type Outcome,
   type StopReason,
   toWorkDetails,
   type WorkDetails,
 } from './details.ts';
 import { checkRef, handOutLapsed, handOutReached, notFound, type WorkRef } from './items.ts';
+
+/** How a hand-out ends that is not the item's last. `failed`: an attempt that is tried again. */
+export const HAND_OUT_ENDS = [
+  'reservation_lapsed',
+  'startup_lease_lapsed',
+  'lease_lapsed',
+  'released',
+  'failed',
+] as const;
+export type HandOutEnd = (typeof HAND_OUT_ENDS)[number];
 
 /** One time that the item was given to a worker. Instants are null until, or unless, reached. */
 export type HandOutRecord = {
@@ -24,8 +35,8 @@ export type HandOutRecord = {
   readonly lapsedAt: string | null;
   /** When the next one took its place, or the item stopped. */
   readonly endedAt: string | null;
-  /** Null while it goes on; why it was superseded, or why the item stopped. */
-  readonly outcome: 'reservation_lapsed' | 'startup_lease_lapsed' | 'lease_lapsed' | StopReason | null;
+  /** Null while it goes on; how it ended before the item did; what the holder said of the item, else why that stopped. */
+  readonly outcome: HandOutEnd | Outcome | StopReason | null;
 };
 
 export type History = {
@@ -58,7 +69,7 @@ export async function history(database: Database, { environmentId, id }: WorkRef
       )
       union all
       select i.id, i.worker_id, i.handed_out_at, ${handOutReached('i')}, ${handOutLapsed('i')},
-        i.stopped_at, case i.state when 'stopped' then i.stop_reason end
+        i.stopped_at, case i.state when 'stopped' then coalesce(i.outcome, i.stop_reason) end
       from item i where i.handed_out_at is not null
     )
     select ${detailsAnswer(database.names, 'i')}, (

@@ -33,6 +33,7 @@ export const LIMITS = {
   overlapSecondsDefault: 3_600,
   minQueuedAgeMs: 86_400_000,
   fallbackAfterMs: 86_400_000,
+  delayMs: 86_400_000,
   pageItems: 1_000,
   pageItemsDefault: 20,
   filters: 16,

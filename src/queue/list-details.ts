@@ -5,6 +5,8 @@ import {
   type DetailsRow,
   detailsAnswer,
   detailsSource,
+  OUTCOMES,
+  type Outcome,
   STOP_REASONS,
   type StopReason,
   toWorkDetails,
@@ -20,6 +22,7 @@ export type WorkFilter = {
   readonly sessionIds?: readonly string[] | undefined;
   readonly kinds?: readonly WorkKind[] | undefined;
   readonly stopReasons?: readonly StopReason[] | undefined;
+  readonly outcomes?: readonly Outcome[] | undefined;
   readonly workerIds?: readonly string[] | undefined;
 };
 
@@ -47,7 +50,8 @@ export async function listDetails(
   const after = page === undefined ? undefined : parseCursor(page, SEQ);
   const passes = sql`w.environment_id = ${environmentId}
     ${after === undefined ? sql`` : sql`and (w.created_at, w.seq) < (${after.createdAt}::timestamptz, ${after.key}::bigint)`}
-    ${isOneOf('kind', filter.kinds)} ${isOneOf('stop_reason', filter.stopReasons)} ${isOneOf('worker_id', filter.workerIds)}`;
+    ${isOneOf('kind', filter.kinds)} ${isOneOf('stop_reason', filter.stopReasons)} ${isOneOf('outcome', filter.outcomes)}
+    ${isOneOf('worker_id', filter.workerIds)}`;
   const parts = partsOf(filter).map(
     (where) => sql`(
         select ${detailsSource('w')} from ${workItems} w where ${passes} and ${where}
@@ -90,8 +94,8 @@ function partsOf({ states, sessionIds, stopReasons }: WorkFilter): RawBuilder<un
 
 const isState = (state: WorkState) => sql`w.state = ${sql.lit(state)}`;
 
-function check({ states, sessionIds, kinds, stopReasons, workerIds }: WorkFilter): void {
-  const filters = { states, sessionIds, kinds, stopReasons, workerIds };
+function check({ states, sessionIds, kinds, stopReasons, outcomes, workerIds }: WorkFilter): void {
+  const filters = { states, sessionIds, kinds, stopReasons, outcomes, workerIds };
   for (const [name, values] of Object.entries(filters)) {
     if (values?.length === 0) throw new QueueError('invalid_request', `${name} must have at least one value`);
   }
@@ -105,6 +109,7 @@ function check({ states, sessionIds, kinds, stopReasons, workerIds }: WorkFilter
   checkKnown('states', states, WORK_STATES);
   checkKnown('kinds', kinds, WORK_KINDS);
   checkKnown('stopReasons', stopReasons, STOP_REASONS);
+  checkKnown('outcomes', outcomes, OUTCOMES);
   for (const id of sessionIds ?? []) checkText('sessionIds', id, LIMITS.sessionIdCharacters);
   for (const id of workerIds ?? []) checkText('workerIds', id, LIMITS.workerIdCharacters);
 }

@@ -16,7 +16,7 @@ export type QueueSettings = {
   readonly maxHandOuts: number | null;
   /** In the process lane: taken over from that many dead claimants, an item is set aside by the next one. */
   readonly maxHandOvers: number;
-  /** In the process lane: failed that often, an item is set aside. */
+  /** Failed that often, an item is set aside. */
   readonly maxAttempts: number;
 };
 

@@ -48,7 +48,7 @@ export const EnqueueBody = Type.Object(
       Type.Integer({
         minimum: 1,
         maximum: LIMITS.attempts,
-        description: 'In the process lane: failed that often, it is set aside; default 25',
+        description: 'Failed that often, it is set aside; default: as the environment says',
       }),
     ),
     request_id: Type.Optional(

@@ -1,7 +1,13 @@
 import { type Static, Type } from 'typebox';
 import type { Introspection as IntrospectionRecord } from '../control/introspect.ts';
-import { STOP_REASONS, type StopReason, type WorkDetails as WorkDetailsRecord } from '../queue/details.ts';
-import type { History } from '../queue/history.ts';
+import {
+  OUTCOMES,
+  type Outcome,
+  STOP_REASONS,
+  type StopReason,
+  type WorkDetails as WorkDetailsRecord,
+} from '../queue/details.ts';
+import { HAND_OUT_ENDS, type HandOutEnd, type History } from '../queue/history.ts';
 import { WORK_KINDS, WORK_STATES, type WorkKind, type WorkState } from '../queue/items.ts';
 import { LIMITS } from '../queue/limits.ts';
 import { HOLDS_PER_WORKER_MAX, WORKERS_MAX, type Worker } from '../queue/workers.ts';
@@ -23,8 +29,8 @@ export const WorkDetails = Type.Object(
     not_before: NullableInstant,
     max_hand_outs: Nullable<number>(Type.Integer({ description: 'Null: no cap of its own' })),
     hand_out_count: Type.Integer(),
-    attempt: Type.Integer({ description: 'In the process lane: one more than the failures so far' }),
-    max_attempts: Nullable<number>(Type.Integer({ description: "Null: the process's" })),
+    attempt: Type.Integer({ description: 'One more than the failures so far' }),
+    max_attempts: Nullable<number>(Type.Integer({ description: 'Null: as the environment says' })),
     next_attempt_at: Nullable<string>(NullableInstant, { description: 'Not claimed before' }),
     hand_over_count: Type.Integer({ description: 'How often it was taken over from a dead claimant' }),
     cancel_requested_at: NullableInstant,
@@ -37,6 +43,12 @@ export const WorkDetails = Type.Object(
       enum: [...STOP_REASONS, null],
       description: 'Why it stops or stopped',
     }),
+    outcome: Type.Unsafe<Outcome | null>({
+      type: ['string', 'null'],
+      enum: [...OUTCOMES, null],
+      description: 'What its holder said of it as it ended; null when nobody did',
+    }),
+    has_result: Type.Boolean({ description: 'The holder left a result' }),
     requeued_from: Nullable<string>(Type.String({ description: 'The set-aside item that this one replaces' })),
     requeued_as: Nullable<string>(Type.String({ description: 'The item that replaces this one, by its present id' })),
     follow_up: Type.Boolean({ description: 'Work follows when it ends' }),
@@ -64,6 +76,8 @@ export function toWorkDetails(item: WorkDetailsRecord): Static<typeof WorkDetail
     handed_out_at: item.handedOutAt,
     lease_expires_at: item.leaseExpiresAt,
     stop_reason: item.stopReason,
+    outcome: item.outcome,
+    has_result: item.hasResult,
     requeued_from: item.requeuedFrom,
     requeued_as: item.requeuedAs,
     follow_up: item.hasFollowUp,
@@ -76,6 +90,7 @@ export const WorkDetailsQuery = Type.Object({
   session: repeated(text(LIMITS.sessionIdCharacters), 'The session id'),
   kind: repeated(oneOf<WorkKind>(WORK_KINDS), 'What the work is'),
   reason: repeated(oneOf<StopReason>(STOP_REASONS), 'Why it stopped'),
+  outcome: repeated(oneOf<Outcome>(OUTCOMES), 'What its holder said of it'),
   worker: repeated(text(LIMITS.workerIdCharacters), 'Who has it, or had it last'),
 });
 
@@ -83,8 +98,6 @@ export const WorkDetailsPage = Type.Object({
   data: Type.Array(Component(WorkDetails)),
   next_page: Nullable<string>(Type.String({ description: 'For the parameter page; null on the last page' })),
 });
-
-const HANDED_ON = ['reservation_lapsed', 'startup_lease_lapsed', 'lease_lapsed'] as const;
 
 const HandOut = Type.Object({
   work_id: Type.String({ description: 'What the item was called then' }),
@@ -95,10 +108,11 @@ const HandOut = Type.Object({
   last_heartbeat_at: NullableInstant,
   lapsed_at: Nullable<string>(NullableInstant, { description: 'When its lease ran out' }),
   ended_at: Nullable<string>(NullableInstant, { description: 'When the next one took its place, or the item stopped' }),
-  outcome: Type.Unsafe<(typeof HANDED_ON)[number] | StopReason | null>({
+  outcome: Type.Unsafe<HandOutEnd | Outcome | StopReason | null>({
     type: ['string', 'null'],
-    enum: [...HANDED_ON, ...STOP_REASONS, null],
-    description: 'Null while it goes on; why it was superseded, or why the item stopped',
+    enum: [...new Set([...HAND_OUT_ENDS, ...OUTCOMES, ...STOP_REASONS]), null],
+    description:
+      'Null while it goes on; how it ended before the item did; what the holder said of the item, else why that stopped',
   }),
 });
 

@@ -14,6 +14,7 @@ const FIELDS = {
   startup_lease_seconds: upTo(LIMITS.leaseTtlSeconds, 'From the ack to the first heartbeat'),
   reclaim_older_than_ms: upTo(LIMITS.reclaimOlderThanMs, 'The reservation when a poll names none'),
   max_hand_outs: upTo(LIMITS.handOuts, 'Handed out that often without finishing, an item is set aside; null: never'),
+  max_attempts: upTo(LIMITS.attempts, 'Failed that often, an item is set aside'),
   retention_days: upTo(LIMITS.retentionDays, 'How long finished items are remembered'),
   fallback_after_ms: upTo(
     LIMITS.fallbackAfterMs,
@@ -58,6 +59,7 @@ export const toSettingsChange = (body: Static<typeof SettingsChange>): SettingsC
   startupLeaseSeconds: body.startup_lease_seconds,
   reclaimOlderThanMs: body.reclaim_older_than_ms,
   maxHandOuts: body.max_hand_outs,
+  maxAttempts: body.max_attempts,
   retentionDays: body.retention_days,
   fallbackAfterMs: body.fallback_after_ms,
 });
@@ -70,6 +72,7 @@ export function toEnvironmentSettings(settings: SettingsRecord): Static<typeof E
     startup_lease_seconds: values.startupLeaseSeconds,
     reclaim_older_than_ms: values.reclaimOlderThanMs,
     max_hand_outs: values.maxHandOuts,
+    max_attempts: values.maxAttempts,
     retention_days: values.retentionDays,
     fallback_after_ms: values.fallbackAfterMs,
   });

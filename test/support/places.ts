@@ -122,10 +122,10 @@ export async function itemIn(place: Place, row: RowName, metadata: Record<string
   return along(place, { id: await place.enqueue(undefined, metadata), token: null }, row);
 }
 
-/** The same for an item that was just enqueued. */
-export async function along(place: Place, enqueued: Item, row: RowName): Promise<Item> {
+/** The same for an item that was just enqueued, or, where it `isPolled`, handed out. */
+export async function along(place: Place, enqueued: Item, row: RowName, isPolled = false): Promise<Item> {
   let item = enqueued;
-  for (const next of ROWS[row]) item = { ...item, ...(await next(place, item)) };
+  for (const next of ROWS[row].slice(isPolled ? 1 : 0)) item = { ...item, ...(await next(place, item)) };
   return item;
 }
 

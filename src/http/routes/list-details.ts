@@ -29,6 +29,7 @@ export function listDetailsRoute(app: App, { database }: AppOptions): void {
         sessionIds: query.session,
         kinds: query.kind,
         stopReasons: query.reason,
+        outcomes: query.outcome,
         workerIds: query.worker,
       });
       return { data: items.map(toWorkDetails), next_page: nextPage };

@@ -30,7 +30,7 @@ const REFUSALS: Readonly<Record<number, string>> = {
   403: 'The credential is known, but not for this',
   404: 'No such id; a work item may have been handed out again under a new one',
   409: 'It is over or taken already; of a repeat: its Idempotency-Key is in use',
-  412: 'The heartbeat token is not the current one; details.current_state tells what is',
+  412: 'The heartbeat token is not the current one, or the lease has lapsed; details.current_state tells what is',
   413: 'The body is larger than the route takes: 1 MiB, unless it says otherwise',
   429: 'More requests than one caller may send; try again after retry-after seconds',
   500: 'A fault of the server',
