@@ -4,6 +4,7 @@ import * as processLane from './0003_process_lane.ts';
 import * as sessions from './0004_sessions.ts';
 import * as hotPath from './0005_hot_path.ts';
 import * as outcomes from './0008_outcomes.ts';
+import * as streamTickets from './0007_stream_tickets.ts';
 
 /** Every migration, in order. Forward only: a change to what has landed is a new file. */
 export const MIGRATIONS = {
@@ -13,4 +14,5 @@ export const MIGRATIONS = {
   '0004_sessions': sessions,
   '0005_hot_path': hotPath,
   '0008_outcomes': outcomes,
+  '0007_stream_tickets': streamTickets,
 } as const;

@@ -10,6 +10,8 @@ export type Config = {
   readonly dataDir: string;
   readonly publicUrl: string | undefined;
   readonly sessionsUpstreamUrl: string | undefined;
+  /** Whose pages may read event streams. */
+  readonly corsOrigins: readonly string[];
   readonly operatorKey: string | undefined;
   readonly leaseTtlSeconds: number;
   readonly leaseTtlSecondsMax: number;
@@ -78,6 +80,18 @@ export function readConfig(environment: Environment): Config {
     return given;
   };
 
+  const origins = (name: string): readonly string[] => {
+    const given = (text(name) ?? '').split(',').map((origin) => origin.trim());
+    const listed = given.filter((origin) => origin !== '');
+    for (const origin of listed) {
+      if (/^https?:/.test(origin) && URL.canParse(origin) && new URL(origin).origin === origin) continue;
+      problems.push(
+        `${name} must be origins as browsers send them, with commas in between, as https://app.example; got ${JSON.stringify(origin)}`,
+      );
+    }
+    return listed;
+  };
+
   const host = (name: string, fallback: string): string => {
     const given = text(name) ?? fallback;
     if (!/^[\w.:%-]{1,255}$/.test(given)) problems.push(`${name} must be an address or a host name`);
@@ -139,6 +153,7 @@ export function readConfig(environment: Environment): Config {
     dataDir: text('DATA_DIR') ?? './data',
     publicUrl: url('PUBLIC_URL', ['http:', 'https:'])?.replace(/\/+$/, ''),
     sessionsUpstreamUrl,
+    corsOrigins: origins('CORS_ORIGINS'),
     operatorKey: secret('LEASEHOLD_API_KEY'),
     leaseTtlSeconds,
     leaseTtlSecondsMax,

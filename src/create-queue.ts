@@ -104,6 +104,8 @@ export function createQueue({
     notifier.tell(topic);
   };
 
+  const hint = (environmentId: string, told: Hint): void => wake(hintTopic(environmentId, told));
+
   const lane = createProcessLane({
     database,
     settings,
@@ -169,7 +171,7 @@ export function createQueue({
     listen: listeners.listen,
 
     /** Tells those who listen for the environment's hints, here and (once started) on other replicas. At most once is promised, and not even that. */
-    hint: (environmentId: string, hint: Hint): void => wake(hintTopic(environmentId, hint)),
+    hint,
 
     /** Told of each hint of an environment, from here and (once started) from other replicas; answers what ends it. */
     onHint: hints.listen,
@@ -228,6 +230,9 @@ export function createQueue({
         const request = requests[index];
         if (request !== undefined && 'isFollowed' in outcome && outcome.isFollowed && !transaction) {
           wake(request.environmentId);
+        }
+        if (request?.reason === 'operator' && 'isFollowed' in outcome && !transaction) {
+          hint(request.environmentId, { type: 'stop_requested', workId: request.id });
         }
       }
       return outcomes;

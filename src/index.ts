@@ -2,6 +2,7 @@
 
 export { type CallOptions, type ClientOptions, ControlError } from './client/call.ts';
 export { type ControlClient, createControlClient } from './client/control-client.ts';
+export { type OpenedEvent, openEvents } from './client/open-events.ts';
 export { type AuditEntry, type AuditPage, type AuditQuery, type AuditRecord, listAudit } from './control/audit.ts';
 export {
   archiveEnvironment,

@@ -50,6 +50,7 @@ async function serve(config: Config, log: Logger): Promise<void> {
       callers,
       publicUrl: () => config.publicUrl ?? address,
       sessionsUpstreamUrl: config.sessionsUpstreamUrl,
+      corsOrigins: config.corsOrigins,
       logger: log,
       requestsPerSecondMax: config.requestsPerSecondMax,
     });

@@ -4,8 +4,9 @@ import type { Caller, Callers } from '../src/control/credentials.ts';
 import { type Access, registerAuth } from '../src/http/auth.ts';
 import { sendError } from '../src/http/errors.ts';
 
-const api = { kind: 'api', keyId: 'key_1', keyName: 'api' } as const;
-const environment = { kind: 'environment', keyId: 'key_2', keyName: 'workers', minQueuedAgeMs: 0 } as const;
+const api = { kind: 'api', keyId: 'key_1', keyName: 'api', keyHash: 'hash 1' } as const;
+const workers = { keyId: 'key_2', keyName: 'workers', keyHash: 'hash 2', minQueuedAgeMs: 0 };
+const environment = { kind: 'environment', ...workers } as const;
 
 /** By the credentials that the test calls with. */
 const CALLERS: Readonly<Record<string, Caller>> = {
@@ -28,6 +29,7 @@ const VERDICTS: Readonly<Record<Access, readonly number[]>> = {
   anyone: [200, 200, 200, 200, 200, 200],
   item: [200, 200, 200, 401, 200, 403],
   holder: [200, 200, 403, 401, 200, 403],
+  member: [200, 200, 200, 401, 200, 200],
   environment: [200, 200, 200, 401, 403, 403],
   session: [200, 200, 200, 401, 200, 403],
   upstream: [200, 200, 200, 200, 200, 200], // the path tells, see test/upstream/
@@ -48,6 +50,8 @@ function build() {
         const url = `/${access}/:environment_id/:work_id/:session_id`;
         app.route({ method, url, config: { access }, handler: async () => ({}) });
       }
+      const harmless = `/harmless/${access}/:environment_id/:work_id/:session_id`;
+      app.route({ method: 'POST', url: harmless, config: { access, changesNothing: true }, handler: async () => ({}) });
       const url = `/takes/${access}/:environment_id/:work_id/:session_id`;
       app.route({ method: 'GET', url, config: { access, takesWork: true }, handler: async () => ({}) });
     }
@@ -75,6 +79,7 @@ t.test('a read-only key gets in where nothing is changed or taken, whatever rout
     }
     t.equal(await status('GET', `/takes/${access}`, 'read_only'), 403, `a GET that takes work, ${access}`);
     t.equal(await status('GET', `/takes/${access}`, 'operator'), 200);
+    t.equal(await status('POST', `/harmless/${access}`, 'read_only'), 200, `a POST that changes nothing, ${access}`);
   }
 });
 

@@ -52,7 +52,7 @@ const RULES: { in: RegExp; never?: RegExp; typesOnly?: RegExp }[] = [
   {
     in: /^src\/sessions\//,
     never:
-      /^(fastify|@fastify\/|typebox|@opentelemetry\/|src\/(http|wire|control|dispatch\/(?!slots\.ts)|process|cli)\/)/,
+      /^(fastify|@fastify\/|typebox|@opentelemetry\/|src\/(http|wire|control|dispatch\/(?!(sink|slots)\.ts)|process|cli)\/)/,
   },
   { in: /^src\/cli\/(?!leasehold\.ts)/, never: /^(fastify|@fastify\/|typebox|src\/(http|wire)\/)/ },
 ];

@@ -20,6 +20,7 @@ const DEFAULTS: Config = {
   dataDir: './data',
   publicUrl: undefined,
   sessionsUpstreamUrl: undefined,
+  corsOrigins: [],
   operatorKey: undefined,
   leaseTtlSeconds: 120,
   leaseTtlSecondsMax: 300,
@@ -115,6 +116,16 @@ for (const [variable, field, good, bad] of TEXTS) {
       t.match(problemsOf({ ...beside, [variable]: value }), [new RegExp(`^${variable} `)], value);
   });
 }
+
+t.test('CORS_ORIGINS is a list of exact origins, each bad one named', async (t) => {
+  const given = ' https://app.example,http://localhost:3000 ,,';
+  t.strictSame(readConfig({ CORS_ORIGINS: given }).corsOrigins, ['https://app.example', 'http://localhost:3000']);
+  const bad = ['*', 'null', 'app.example', 'https://app.example/', 'https://App.example', 'https://app.example:443'];
+  for (const origin of [...bad, 'https://*.app.example', 'ftp://app.example', 'https://a@app.example']) {
+    t.match(problemsOf({ CORS_ORIGINS: `https://good.example,${origin}` }), [/^CORS_ORIGINS .*https:\/\/app/], origin);
+  }
+  t.equal(problemsOf({ CORS_ORIGINS: bad.join(',') }).length, bad.length);
+});
 
 t.test('PUBLIC_URL loses its trailing slashes: paths are appended to it', async (t) => {
   t.equal(readConfig({ PUBLIC_URL: 'https://work.example/base//' }).publicUrl, 'https://work.example/base');

@@ -3,6 +3,7 @@ import type { AuditPage, AuditQuery } from '../wire/audit.ts';
 import type { Diagnosis } from '../wire/diagnosis.ts';
 import type { Caller } from '../wire/caller.ts';
 import type { CancelBody, Cancelled, EnqueueAllBody, EnqueueBody, EnqueuedAll, WorkInput } from '../wire/enqueue.ts';
+import type { StreamTicket } from '../wire/environment-events.ts';
 import type { ApiKeyBody, EnvironmentKeyBody, IssuedKey, Key, KeyPage, RotateBody } from '../wire/keys.ts';
 import type {
   IntrospectBody,
@@ -19,6 +20,7 @@ import type { Session, SessionBody } from '../wire/sessions.ts';
 import type { EnvironmentSettings, SettingsChange } from '../wire/settings.ts';
 import type { ListQuery, Work } from '../wire/work.ts';
 import { type CallOptions, type ClientOptions, createCall, path } from './call.ts';
+import { openEvents } from './open-events.ts';
 
 type Body<Schema extends TSchema> = Static<Schema>;
 type Query<Schema extends TSchema> = Static<Schema>;
@@ -78,6 +80,11 @@ export function createControlClient(options: ClientOptions) {
       get<typeof Workers>()(path`/environments/${environmentId}/workers`, o),
     diagnoseEnvironment: (environmentId: string, o?: CallOptions) =>
       get<typeof Diagnosis>()(path`/environments/${environmentId}/diagnosis`, o),
+
+    /** See `openEvents`: an async iterable, until the signal aborts. */
+    openEvents: (environmentId: string, o?: Pick<CallOptions, 'signal'>) => openEvents(options, environmentId, o),
+    issueEventsTicket: (environmentId: string, o?: CallOptions) =>
+      send<typeof StreamTicket>()(path`/environments/${environmentId}/events/tickets`, o),
 
     createSessionOnce: (body: Body<typeof SessionBody>, o?: CallOptions) =>
       send<typeof Session>()('/sessions', o, body),

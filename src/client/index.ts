@@ -2,6 +2,7 @@
 
 export { type CallOptions, type ClientOptions, ControlError } from './call.ts';
 export { type ControlClient, createControlClient } from './control-client.ts';
+export { type OpenedEvent, openEvents } from './open-events.ts';
 export type { ContentBlock, ToolOutcome, ToolUse } from './open-call.ts';
 export { RemoteToolError, type RemoteToolErrorCode } from './remote-error.ts';
 export type { EventsOptions, RemoteSession } from './remote-session.ts';

@@ -1,11 +1,9 @@
-import { type ClientOptions, ControlError, createCall, path, refused, wait } from './call.ts';
+import { createCall, path, wait } from './call.ts';
 import { isLast, Position, type SentEvent, type SessionEvent } from './session-events.ts';
-import { createSharedStream, isFinal } from './shared-stream.ts';
+import { isFinal } from './shared-stream.ts';
+import { RETRIES_MAX, type StreamOptions, streamOf } from './stream-of.ts';
 
-export type RemoteToolsOptions = ClientOptions & {
-  /** A stream that says nothing for so long is taken for lost; default 45 s, three of the server's pings. */
-  readonly silenceMsMax?: number;
-};
+export type RemoteToolsOptions = StreamOptions;
 
 export type Appending = {
   /** The same for the same events, however often they are sent. */
@@ -27,9 +25,6 @@ export type Following = {
 type Page = { readonly data: SessionEvent[]; readonly next_page: string | null };
 
 const PAGE_EVENTS_MAX = 1_000;
-const SILENCE_MS_MAX = 45_000;
-/** Half a minute in all: a server that is being replaced is waited for. */
-export const RETRIES_MAX = 8;
 
 /** What can be done with one session, over the routes of the server. Everything may throw ControlError. */
 export function createSessionApi(given: RemoteToolsOptions, id: string) {
@@ -37,19 +32,7 @@ export function createSessionApi(given: RemoteToolsOptions, id: string) {
   const sleep = options.sleep ?? wait;
   const call = createCall(options, '/v1');
 
-  const stream = createSharedStream({
-    async open(signal) {
-      const url = `${options.baseUrl.replace(/\/+$/, '')}/v1${path`/sessions/${id}/events/stream`}`;
-      const headers = { 'x-api-key': options.apiKey, accept: 'text/event-stream' };
-      const response = await (options.fetch ?? fetch)(url, { headers, signal });
-      if (!response.ok) throw refused(response, await response.text()).error;
-      if (response.headers.get('content-type')?.startsWith('text/event-stream')) return response;
-      throw new ControlError('the answer is no event stream', { status: response.status, type: 'unknown_error' });
-    },
-    sleep,
-    failuresMax: options.retriesMax,
-    silenceMsMax: options.silenceMsMax ?? SILENCE_MS_MAX,
-  });
+  const stream = streamOf<SessionEvent>(given, path`/v1/sessions/${id}/events/stream`);
 
   const readPage = (query: Record<string, string | number>, page: string | null, signal: AbortSignal | undefined) =>
     call<Page>('GET', path`/sessions/${id}/events`, {

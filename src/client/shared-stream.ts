@@ -1,13 +1,12 @@
 import { createParser } from 'eventsource-parser';
 import { backoffMs, ControlError, unreached } from './call.ts';
-import type { SessionEvent } from './session-events.ts';
 
 /** `attached`: from here on everything comes; what was before has to be listed, and some of it may come as well. */
-export type Given = 'attached' | SessionEvent;
+export type Given<Event> = 'attached' | Event;
 
-export type StreamReader = {
+export type StreamReader<Event> = {
   /** The next one; undefined after `leave`. Rejects for good where the server refuses the stream. */
-  next(): Promise<Given | undefined>;
+  next(): Promise<Given<Event> | undefined>;
   /** Has it attach anew. */
   restart(): void;
   leave(): void;
@@ -23,19 +22,27 @@ export type SharedStreamOptions = {
   silenceMsMax: number;
 };
 
-type Reader = StreamReader & { give(given: Given, characters: number): void; fail(error: unknown): void };
-type Run = { readonly readers: Set<Reader>; readonly stop: AbortController; isAttached: boolean; cut(): void };
+type Reader<Event> = StreamReader<Event> & {
+  give(given: Given<Event>, characters: number): void;
+  fail(error: unknown): void;
+};
+type Run<Event> = {
+  readonly readers: Set<Reader<Event>>;
+  readonly stop: AbortController;
+  isAttached: boolean;
+  cut(): void;
+};
 
 /** A reader that is further behind than this is told to list instead. */
 const CHARACTERS_MAX = 16 * 1_048_576;
 /** A stream that lasted this long was a good one: the next failure counts as the first. */
 const GOOD_MS = 5_000;
 
-/** One connection for all who read a session at a time: open while there is a reader, attached anew when it is lost. */
-export function createSharedStream({ open, sleep, failuresMax, silenceMsMax }: SharedStreamOptions) {
-  let current: Run | undefined;
+/** One connection for all who read the same at a time: open while there is a reader, attached anew when it is lost. */
+export function createSharedStream<Event>({ open, sleep, failuresMax, silenceMsMax }: SharedStreamOptions) {
+  let current: Run<Event> | undefined;
 
-  async function run(run: Run): Promise<void> {
+  async function run(run: Run<Event>): Promise<void> {
     const { readers, stop } = run;
     let wasAttached = false;
     for (let failures = 0; !stop.signal.aborted; ) {
@@ -60,7 +67,7 @@ export function createSharedStream({ open, sleep, failuresMax, silenceMsMax }: S
   }
 
   /** One connection, from its beginning to its end. */
-  async function connect(run: Run): Promise<void> {
+  async function connect(run: Run<Event>): Promise<void> {
     const lost = new AbortController();
     run.cut = () => lost.abort();
     let watchdog: ReturnType<typeof setTimeout> | undefined;
@@ -98,9 +105,14 @@ export function createSharedStream({ open, sleep, failuresMax, silenceMsMax }: S
 
   return {
     /** Reads from now on, beginning with `attached`. Whoever joins leaves. */
-    join(): StreamReader {
-      const joined = current ?? { readers: new Set(), stop: new AbortController(), isAttached: false, cut() {} };
-      const reader = createReader({
+    join(): StreamReader<Event> {
+      const joined: Run<Event> = current ?? {
+        readers: new Set(),
+        stop: new AbortController(),
+        isAttached: false,
+        cut() {},
+      };
+      const reader = createReader<Event>({
         restart: () => joined.cut(),
         leave() {
           joined.readers.delete(reader);
@@ -120,8 +132,6 @@ export function createSharedStream({ open, sleep, failuresMax, silenceMsMax }: S
   };
 }
 
-export type SharedStream = ReturnType<typeof createSharedStream>;
-
 /** What another try would not change: the credential or the session is not known, the request is not understood. */
 export const isFinal = (error: unknown): boolean => {
   if (!(error instanceof ControlError)) return error !== undefined;
@@ -129,8 +139,8 @@ export const isFinal = (error: unknown): boolean => {
   return status >= 400 && status < 500 && status !== 408 && status !== 429;
 };
 
-function createReader({ restart, leave }: Pick<StreamReader, 'restart' | 'leave'>): Reader {
-  const queue: { readonly given: Given; readonly characters: number }[] = [];
+function createReader<Event>({ restart, leave }: Pick<StreamReader<Event>, 'restart' | 'leave'>): Reader<Event> {
+  const queue: { readonly given: Given<Event>; readonly characters: number }[] = [];
   let queued = 0;
   let isOver = false;
   let failure: { readonly error: unknown } | undefined;

@@ -9,12 +9,15 @@ import { parseSessionsToken } from '../queue/sessions-token.ts';
 import { environmentOfSession } from '../sessions/read.ts';
 import { KEY, type KeyRole } from './key-rows.ts';
 import { CHANGES_MAX, CHANGES_REACH_SECONDS, createKnownKeys, type FoundKey, type KeyChange } from './known-keys.ts';
+import { redeemTicket } from './stream-tickets.ts';
 
 /** A key for the whole deployment. `read_only` ones change nothing and take no work. */
 export type ApiCaller = {
   readonly kind: 'api';
   readonly keyId: string;
   readonly keyName: string;
+  /** What it is stored as. */
+  readonly keyHash: string;
   readonly role: KeyRole;
 };
 
@@ -22,6 +25,7 @@ export type EnvironmentCaller = {
   readonly kind: 'environment';
   readonly keyId: string;
   readonly keyName: string;
+  readonly keyHash: string;
   readonly environmentId: string;
   /** Its workers are offered only what has waited for this long. */
   readonly minQueuedAgeMs: number;
@@ -49,7 +53,7 @@ const USES_MAX = 20_000;
 const CHANGED_AT = sql`greatest(c.changed_at, c.revoked_at)`;
 
 /** The process's own LEASEHOLD_API_KEY: it has no row. */
-const OPERATOR: ApiCaller = { kind: 'api', keyId: 'operator', keyName: 'LEASEHOLD_API_KEY', role: 'operator' };
+const OPERATOR = { kind: 'api', keyId: 'operator', keyName: 'LEASEHOLD_API_KEY', role: 'operator' } as const;
 
 export type CallersOptions = {
   readonly database: Database;
@@ -64,7 +68,8 @@ export type CallersOptions = {
  */
 export function createCallers({ database, operatorKey }: CallersOptions) {
   const { credentials, workItems, handOuts } = database.names;
-  const operatorHash = operatorKey === undefined ? undefined : hashSecret(operatorKey);
+  const operator: ApiCaller | undefined =
+    operatorKey === undefined ? undefined : { ...OPERATOR, keyHash: hashSecret(operatorKey) };
   // A token is good as long as its item is remembered, and the verb finds out by itself when it no longer is.
   const tokens = new LRUCache<string, Caller>({ max: TOKENS_MAX });
   const homes = new LRUCache<string, string>({ max: SESSIONS_MAX });
@@ -82,6 +87,9 @@ export function createCallers({ database, operatorKey }: CallersOptions) {
         where ${CHANGED_AT} > statement_timestamp() - ${sql.lit(CHANGES_REACH_SECONDS)} * interval '1 second'
         order by ${CHANGED_AT} desc limit ${sql.lit(CHANGES_MAX)}`),
   });
+
+  const asOperator = (hash: string) =>
+    operator !== undefined && isEqual(operator.keyHash, hash) ? operator : undefined;
 
   async function byKey(hash: string): Promise<ApiCaller | EnvironmentCaller | undefined> {
     const known = await keys.get(hash);
@@ -111,7 +119,8 @@ export function createCallers({ database, operatorKey }: CallersOptions) {
   return {
     async identify(credential: string): Promise<Caller | undefined> {
       const hash = hashSecret(credential);
-      if (operatorHash !== undefined && isEqual(operatorHash, hash)) return OPERATOR;
+      const own = asOperator(hash);
+      if (own !== undefined) return own;
       const token = parseSessionsToken(credential);
       if (token !== undefined) return byToken(hash, token.workId, token.hash);
       if (!KEY.test(credential)) return undefined;
@@ -119,6 +128,12 @@ export function createCallers({ database, operatorKey }: CallersOptions) {
       if (caller !== undefined) uses.note(caller.keyId, { keyId: caller.keyId });
       return caller;
     },
+
+    /** The key that a ticket for the events of this environment was issued with, as its hash: see `identifyByHash`. */
+    redeemTicket: (ticket: string, environmentId: string) => redeemTicket(database, ticket, environmentId),
+
+    /** Whose key is stored as this, while it is good. */
+    identifyByHash: async (hash: string) => asOperator(hash) ?? byKey(hash),
 
     /** Of a session of the relay, also of one that was deleted since it was asked for; undefined where there is none. */
     async environmentOfSession(sessionId: string): Promise<string | undefined> {
@@ -148,11 +163,11 @@ async function findKey(database: Database, hash: string): Promise<FoundKey<ApiCa
     from ${credentials} c
     where c.key_hash = ${hash} and c.revoked_at is null and c.expires_at > clock_timestamp()`);
   if (row === undefined || !isEqual(row.keyHash, hash)) return undefined;
-  const { keyId, keyName, environmentId, role, minQueuedAgeMs, changedAt, remainingMs } = row;
+  const { keyId, keyName, keyHash, environmentId, role, minQueuedAgeMs, changedAt, remainingMs } = row;
   const key: ApiCaller | EnvironmentCaller =
     environmentId === null
-      ? { kind: 'api', keyId, keyName, role }
-      : { kind: 'environment', keyId, keyName, environmentId, minQueuedAgeMs };
+      ? { kind: 'api', keyId, keyName, keyHash, role }
+      : { kind: 'environment', keyId, keyName, keyHash, environmentId, minQueuedAgeMs };
   return { key, changedAt, remainingMs };
 }
 

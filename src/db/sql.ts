@@ -97,6 +97,7 @@ export function tableNames(schema: string) {
     refusals: sql.id(schema, 'refusals'),
     sessions: sql.id(schema, 'sessions'),
     sessionEvents: sql.id(schema, 'session_events'),
+    streamTickets: sql.id(schema, 'stream_tickets'),
   };
 }
 

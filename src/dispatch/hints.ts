@@ -2,7 +2,7 @@
 export type Hint =
   | { readonly type: 'lock_released'; readonly name: string }
   | { readonly type: 'stop_requested'; readonly workId: string }
-  | { readonly type: 'environment_paused' | 'environment_resumed' };
+  | { readonly type: 'environment_paused' | 'environment_resumed' | 'environment_deleted' };
 
 const TOPIC = 'hint:';
 
@@ -40,7 +40,7 @@ export function createHints() {
 function parse(topic: string): [environmentId: string, hint: Hint] | undefined {
   try {
     const parsed = JSON.parse(Buffer.from(topic.slice(TOPIC.length), 'base64url').toString());
-    return Array.isArray(parsed) ? (parsed as [string, Hint]) : undefined;
+    return Array.isArray(parsed) && typeof parsed[1]?.type === 'string' ? (parsed as [string, Hint]) : undefined;
   } catch {
     return undefined;
   }

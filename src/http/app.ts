@@ -19,12 +19,14 @@ import { Work } from '../wire/work.ts';
 import { registerAuth } from './auth.ts';
 import { BODY_BYTES_MAX, registerBodyParser } from './body.ts';
 import { answerBrokenHttp } from './broken-http.ts';
+import { registerCors } from './cors.ts';
 import { registerDraining } from './draining.ts';
 import { sendError } from './errors.ts';
 import { REQUESTS_PER_SECOND_DEFAULT, registerRateLimit } from './rate-limit.ts';
 import { countRefusals } from './refusals.ts';
 import { registerRoutes } from './routes/index.ts';
 import { querystringParser, validatorCompiler } from './validation.ts';
+import { createWakeStreams, type WakeStreams } from './wake-streams.ts';
 
 export type AppOptions = {
   readonly queue: Queue;
@@ -34,8 +36,10 @@ export type AppOptions = {
   readonly publicUrl: () => string;
   /** The application that owns sessions, skills and memory stores; undefined: this server answers for sessions itself. */
   readonly sessionsUpstreamUrl?: string | undefined;
+  /** Whose pages may read event streams of environments; default none. */
+  readonly corsOrigins?: readonly string[];
   readonly logger?: FastifyBaseLogger;
-  /** Of event streams; by default 10,000, looked after each second. */
+  /** Of event streams, of sessions and of environments each; by default 10,000, looked after each second. */
   readonly streaming?: Pick<StreamsOptions, 'tickMs' | 'streamsMax'>;
   /** Of one caller; 0: any number. Default 2000. */
   readonly requestsPerSecondMax?: number;
@@ -46,7 +50,7 @@ export type AppOptions = {
 };
 
 /** What routes are made of. */
-export type RouteOptions = AppOptions & { readonly streams: Streams };
+export type RouteOptions = AppOptions & { readonly streams: Streams; readonly wakeStreams: WakeStreams };
 
 export type App = FastifyInstance<
   RawServerDefault,
@@ -58,7 +62,7 @@ export type App = FastifyInstance<
 
 declare module 'fastify' {
   interface FastifyInstance {
-    /** How many event streams are open. */
+    /** How many event streams are open, of sessions and of environments. */
     openStreams(): number;
   }
 }
@@ -89,8 +93,13 @@ export function buildApp(options: AppOptions): App {
     isListening: queue.isListening,
     ...options.streaming,
   });
-  registerDraining(app, () => streams.close());
-  app.decorate('openStreams', streams.size);
+  const wakeStreams = createWakeStreams({ listen: queue.listen, onHint: queue.onHint, ...options.streaming });
+  const closeStreams = () => {
+    streams.close();
+    wakeStreams.close();
+  };
+  registerDraining(app, closeStreams);
+  app.decorate('openStreams', () => streams.size() + wakeStreams.size());
   app.setValidatorCompiler(validatorCompiler);
   app.addSchema(Work);
   app.addSchema(WorkDetails);
@@ -119,11 +128,12 @@ export function buildApp(options: AppOptions): App {
   app.server.on('checkExpectation', (request, response) => app.routing(request, response));
 
   registerBodyParser(app);
+  registerCors(app, options.corsOrigins ?? []);
   registerAuth(app, options.callers);
   registerRateLimit(app, options.requestsPerSecondMax ?? REQUESTS_PER_SECOND_DEFAULT);
   countRefusals(app, queue);
   options.beforeRoutes?.(app);
-  app.addHook('preClose', async () => streams.close()); // whoever closes without draining
-  app.after(() => registerRoutes(app, { ...options, streams }));
+  app.addHook('preClose', async () => closeStreams()); // whoever closes without draining
+  app.after(() => registerRoutes(app, { ...options, streams, wakeStreams }));
   return app;
 }

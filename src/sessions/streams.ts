@@ -1,20 +1,9 @@
+import { frame, type Sink } from '../dispatch/sink.ts';
 import { createSlots } from '../dispatch/slots.ts';
 import { QueueError } from '../queue/errors.ts';
 import { mintId } from '../queue/ids.ts';
 import type { Head, Tail } from './read-events.ts';
 import { sessionNotFound, sessionTopic } from './session.ts';
-
-/** Where frames go: a client that reads at its own pace. */
-export type Sink = {
-  /** False: it is full, until `onDrained` says otherwise. */
-  write(frame: string): boolean;
-  /** After the last frame. */
-  end(): void;
-  /** At once. */
-  cut(): void;
-  /** Whether its credential is still good. */
-  isAllowed(): Promise<boolean>;
-};
 
 export type Attached = { onDrained(): void; detach(): void };
 
@@ -53,7 +42,6 @@ const HEADS_PER_LOOK_MAX = 1_000;
 /** When LISTEN comes back, all are woken: workers are not to wait behind thousands of reads. */
 const LOOKS_IN_FLIGHT_MAX = 4;
 
-const frame = (type: string, json: string): string => `event: ${type}\ndata: ${json}\n\n`;
 export const PING = frame('ping', '{"type":"ping"}');
 
 /**

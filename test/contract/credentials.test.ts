@@ -28,7 +28,8 @@ const MATRIX: Readonly<Record<string, (route: Route) => Verdict>> = {
   "another item's sessions token": everywhere(403),
   'the sessions token of a superseded hand-out': everywhere(403),
   'an API key': everywhere('in'),
-  'a read-only API key': ({ method, name }) => (method === 'GET' && name !== 'poll' ? 'in' : 403),
+  'a read-only API key': ({ method, name, changesNothing }) =>
+    changesNothing || (method === 'GET' && name !== 'poll') ? 'in' : 403,
   'the operator key': everywhere('in'),
   'an unknown environment key': REFUSED,
   'an unknown API key': REFUSED,

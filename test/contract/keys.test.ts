@@ -4,6 +4,7 @@ import t, { type Test } from 'tap';
 import { createCallers } from '../../src/control/credentials.ts';
 import { listKeys } from '../../src/control/keys.ts';
 import type { Database } from '../../src/db/connect.ts';
+import { hashSecret } from '../../src/queue/ids.ts';
 import { ENGINES, OPERATOR_KEY, type Server, testServer, until } from '../support/harness.ts';
 import { checkRefusal } from '../support/wire.ts';
 
@@ -334,10 +335,23 @@ for (const engine of ENGINES) {
       const kind = 'environment';
       for (let n = 0; n < 2; n++) {
         t.strictSame(await Promise.all([first.key, second.key, third.key, OPERATOR_KEY].map(callers.identify)), [
-          { kind, keyId: first.id, keyName: 'patient', environmentId, minQueuedAgeMs: 86_400_000 },
-          { kind: 'api', keyId: second.id, keyName: 'dashboard', role: 'read_only' },
-          { kind, keyId: third.id, keyName: 'eager', environmentId, minQueuedAgeMs: 0 },
-          { kind: 'api', keyId: 'operator', keyName: 'LEASEHOLD_API_KEY', role: 'operator' },
+          {
+            kind,
+            keyId: first.id,
+            keyName: 'patient',
+            keyHash: hashSecret(first.key),
+            environmentId,
+            minQueuedAgeMs: 86_400_000,
+          },
+          { kind: 'api', keyId: second.id, keyName: 'dashboard', keyHash: hashSecret(second.key), role: 'read_only' },
+          { kind, keyId: third.id, keyName: 'eager', keyHash: hashSecret(third.key), environmentId, minQueuedAgeMs: 0 },
+          {
+            kind: 'api',
+            keyId: 'operator',
+            keyName: 'LEASEHOLD_API_KEY',
+            keyHash: hashSecret(OPERATOR_KEY),
+            role: 'operator',
+          },
         ]);
       }
     });

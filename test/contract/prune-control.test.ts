@@ -27,12 +27,19 @@ const addKeys = ({ rows, names }: Database, count: number, age: string) =>
       case when n % 2 = 1 then ended end
     from generate_series(1, ${count}::integer) n, lateral (select clock_timestamp() - ${age}::interval as ended) e`);
 
+const addTickets = ({ rows, names }: Database, count: number, age: string) =>
+  rows(sql`insert into ${names.streamTickets} (ticket_hash, environment_id, key_hash, expires_at)
+    select ${age}::text || n, 'env', 'hash', clock_timestamp() - ${age}::interval from generate_series(1, ${count}::integer) n`);
+
 /** What is left, by its age. */
 const left = async ({ rows, names }: Database) => ({
   answers: (await rows(sql<{ key: string }>`select key from ${names.idempotencyKeys} order by 1`)).map(
     (row) => row.key,
   ),
   keys: (await rows(sql<{ id: string }>`select id from ${names.credentials} order by 1`)).map((row) => row.id),
+  tickets: (await rows(sql<{ id: string }>`select ticket_hash as id from ${names.streamTickets} order by 1`)).map(
+    (row) => row.id,
+  ),
   entries: (await rows(sql<{ action: string }>`select action from ${names.auditLog} order by 1`)).map(
     (row) => row.action,
   ),
@@ -48,11 +55,19 @@ for (const engine of ENGINES) {
       for (const age of ['6 days 23 hours', '7 days 1 second']) await addEntries(database, 1, age);
       await addKeys(database, 2, '6 days 23 hours');
       await addKeys(database, 1, '7 days 1 second');
-      t.strictSame(await pruneControl(database, RETENTION), { answers: 1, auditEntries: 1, keys: 1, more: false });
+      for (const age of ['-59 seconds', '1 second']) await addTickets(database, 1, age);
+      t.strictSame(await pruneControl(database, RETENTION), {
+        answers: 1,
+        auditEntries: 1,
+        keys: 1,
+        tickets: 1,
+        more: false,
+      });
       t.strictSame(await left(database), {
         answers: ['23 hours 59 minutes1', '24 hours 1 second1'],
         entries: ['6 days 23 hours'],
         keys: ['6 days 23 hours1', '6 days 23 hours2'],
+        tickets: ['-59 seconds1'],
       });
     });
 
@@ -60,8 +75,21 @@ for (const engine of ENGINES) {
       await addAnswers(database, 501, '2 days');
       await addEntries(database, 501, '8 days');
       await addKeys(database, 501, '8 days');
-      t.strictSame(await pruneControl(database, RETENTION), { answers: 500, auditEntries: 500, keys: 500, more: true });
-      t.strictSame(await pruneControl(database, RETENTION), { answers: 1, auditEntries: 1, keys: 1, more: false });
+      await addTickets(database, 501, '8 days');
+      t.strictSame(await pruneControl(database, RETENTION), {
+        answers: 500,
+        auditEntries: 500,
+        keys: 500,
+        tickets: 500,
+        more: true,
+      });
+      t.strictSame(await pruneControl(database, RETENTION), {
+        answers: 1,
+        auditEntries: 1,
+        keys: 1,
+        tickets: 1,
+        more: false,
+      });
     });
   });
 }
@@ -71,12 +99,13 @@ t.test('replicas take turns, and what others hold is passed over', async (t) => 
   await addAnswers(database, 2, '2 days');
   await addEntries(database, 2, '8 days');
   await addKeys(database, 2, '8 days');
+  await addTickets(database, 2, '8 days');
   const client = await testClient(t);
   await client.query('begin');
   await client.query(`select pg_advisory_xact_lock(hashtextextended($1, 0))`, [`${database.schema} prune control`]);
   t.strictSame(
     await pruneControl(database, RETENTION),
-    { answers: 0, auditEntries: 0, keys: 0, more: false },
+    { answers: 0, auditEntries: 0, keys: 0, tickets: 0, more: false },
     'not its turn',
   );
   await client.query('rollback');
@@ -84,11 +113,18 @@ t.test('replicas take turns, and what others hold is passed over', async (t) => 
   await client.query(`select from ${database.schema}.idempotency_keys where key = '2 days1' for update`);
   await client.query(`select from ${database.schema}.audit_log order by seq limit 1 for update`);
   await client.query(`select from ${database.schema}.credentials order by id limit 1 for update`);
+  await client.query(`select from ${database.schema}.stream_tickets order by ticket_hash limit 1 for update`);
   t.strictSame(
     await pruneControl(database, RETENTION),
-    { answers: 1, auditEntries: 1, keys: 1, more: false },
+    { answers: 1, auditEntries: 1, keys: 1, tickets: 1, more: false },
     'not what is held',
   );
   await client.query('rollback');
-  t.strictSame(await pruneControl(database, RETENTION), { answers: 1, auditEntries: 1, keys: 1, more: false });
+  t.strictSame(await pruneControl(database, RETENTION), {
+    answers: 1,
+    auditEntries: 1,
+    keys: 1,
+    tickets: 1,
+    more: false,
+  });
 });

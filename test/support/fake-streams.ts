@@ -2,7 +2,8 @@ import { mock } from 'node:test';
 import type { Test } from 'tap';
 import { QueueError } from '../../src/queue/errors.ts';
 import type { Head } from '../../src/sessions/read-events.ts';
-import { createStreams, type Sink } from '../../src/sessions/streams.ts';
+import type { Sink } from '../../src/dispatch/sink.ts';
+import { createStreams } from '../../src/sessions/streams.ts';
 import { turn } from './gates.ts';
 
 type Session = { status: Head['status']; readonly events: { seq: number; type: string; event: string }[] };
@@ -12,6 +13,8 @@ export type FakeSink = Sink & {
   readonly frames: [type: string, data: string][];
   /** What every write answers. */
   hasRoom: boolean;
+  /** What has not left. */
+  behind: number;
   isEnded: boolean;
   isCut: boolean;
   allowed: boolean | Error;
@@ -24,6 +27,7 @@ export function fakeSink(): FakeSink {
   const sink: FakeSink = {
     frames,
     hasRoom: true,
+    behind: 0,
     isEnded: false,
     isCut: false,
     allowed: true,
@@ -33,6 +37,7 @@ export function fakeSink(): FakeSink {
       frames.push([type, data]);
       return sink.hasRoom;
     },
+    bytesBehind: () => sink.behind,
     end() {
       sink.isEnded = true;
     },

@@ -102,6 +102,8 @@ export type Route = {
   readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
   path(place: Place): string;
   readonly body?: (place: Place) => unknown;
+  /** It changes nothing, and read-only keys may send it all the same. */
+  readonly changesNothing?: true;
   readonly access: 'item' | 'holder' | 'environment' | 'session' | 'operator';
   readonly success: number;
 };
@@ -184,6 +186,14 @@ export const ROUTES: readonly Route[] = [
     success: 200,
   },
   { name: 'workers', method: 'GET', path: (p) => `${control(p)}/workers`, access: 'operator', success: 200 },
+  {
+    name: 'issue events ticket',
+    method: 'POST',
+    path: (p) => `${control(p)}/events/tickets`,
+    changesNothing: true,
+    access: 'environment',
+    success: 201,
+  },
   { name: 'diagnosis', method: 'GET', path: (p) => `${control(p)}/diagnosis`, access: 'operator', success: 200 },
   {
     name: 'introspect',

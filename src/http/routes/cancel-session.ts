@@ -6,7 +6,7 @@ import type { App, AppOptions } from '../app.ts';
 import { change } from '../changes.ts';
 import { responses } from './responses.ts';
 
-export function cancelSessionRoute(app: App, { database }: AppOptions): void {
+export function cancelSessionRoute(app: App, { database, queue }: AppOptions): void {
   app.route({
     method: 'POST',
     url: '/control/v1/environments/:environment_id/work/cancel',
@@ -22,11 +22,15 @@ export function cancelSessionRoute(app: App, { database }: AppOptions): void {
       response: responses({ 200: Cancelled }, 400, 401, 403, 404, 409, 413),
     },
     async handler(request) {
+      const { environment_id: environmentId } = request.params;
       const sessionId = request.body.data.id;
       const { body } = await change(database, request, async (bound) => {
-        const items = await cancelSession(bound, request.params.environment_id, sessionId);
+        const items = await cancelSession(bound, environmentId, sessionId);
         return { status: 200, body: { data: items.map((item) => toWork(item)) }, target: sessionId };
       });
+      for (const { id: workId, acknowledged_at: heldSince } of body.data) {
+        if (heldSince !== null) queue.hint(environmentId, { type: 'stop_requested', workId });
+      }
       return body;
     },
   });

@@ -5,7 +5,7 @@ import type { App, AppOptions } from '../app.ts';
 import { change } from '../changes.ts';
 import { responses } from './responses.ts';
 
-export function deleteEnvironmentRoute(app: App, { database }: AppOptions): void {
+export function deleteEnvironmentRoute(app: App, { database, queue }: AppOptions): void {
   app.route({
     method: 'DELETE',
     url: '/v1/environments/:environment_id',
@@ -18,11 +18,12 @@ export function deleteEnvironmentRoute(app: App, { database }: AppOptions): void
       response: responses({ 200: EnvironmentDeleted }, 401, 403, 404, 409, 413),
     },
     async handler(request) {
+      const { environment_id: id } = request.params;
       const { body } = await change(database, request, async (bound) => {
-        const { environment_id: id } = request.params;
         await deleteEnvironment(bound, id);
         return { status: 200, body: { id, type: 'environment_deleted' as const } };
       });
+      queue.hint(id, { type: 'environment_deleted' });
       return body;
     },
   });

@@ -6,6 +6,7 @@ import { createEnvironmentRoute } from './create-environment.ts';
 import { deleteEnvironmentRoute } from './delete-environment.ts';
 import { diagnosisRoute } from './diagnosis.ts';
 import { enqueueRoutes } from './enqueue.ts';
+import { environmentEventsRoutes } from './environment-events.ts';
 import { healthRoutes } from './health.ts';
 import { heartbeatRoute } from './heartbeat.ts';
 import { historyRoute } from './history.ts';
@@ -81,6 +82,7 @@ export function registerRoutes(app: App, options: RouteOptions): void {
   diagnosisRoute(app, aside);
   introspectRoute(app, aside);
   readCallerRoute(app);
+  environmentEventsRoutes(app, aside);
   healthRoutes(app, options);
   if (options.sessionsUpstreamUrl === undefined) relayRoutes(app, options);
   else upstreamRoutes(app, options, options.sessionsUpstreamUrl);

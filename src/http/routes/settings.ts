@@ -79,7 +79,8 @@ export function pauseRoutes(app: App, { database, queue }: AppOptions): void {
           status: 200,
           body: toEnvironmentSettings(await pauseOrResume(bound, id, queue.settings)),
         }));
-        queue.wake(id);
+        if (verb === 'resume') queue.wake(id);
+        queue.hint(id, { type: `environment_${verb}d` });
         return body;
       },
     });

@@ -31,6 +31,7 @@ export function stopRoute(app: App, { database, queue }: AppOptions): void {
           body: only(await stop(bound, [{ ...ref, reason: 'operator' }])),
         }));
         if (typeof stopped === 'object' && stopped.isFollowed) queue.wake(params.environment_id);
+        if (typeof stopped === 'object') queue.hint(params.environment_id, { type: 'stop_requested', workId: ref.id });
       } else {
         await queue.stopOne({ ...ref, reason: 'worker' });
       }
