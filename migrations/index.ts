@@ -3,6 +3,7 @@ import * as controlPlane from './0002_control_plane.ts';
 import * as processLane from './0003_process_lane.ts';
 import * as sessions from './0004_sessions.ts';
 import * as hotPath from './0005_hot_path.ts';
+import * as locks from './0006_locks.ts';
 
 /** Every migration, in order. Forward only: a change to what has landed is a new file. */
 export const MIGRATIONS = {
@@ -11,4 +12,5 @@ export const MIGRATIONS = {
   '0003_process_lane': processLane,
   '0004_sessions': sessions,
   '0005_hot_path': hotPath,
+  '0006_locks': locks,
 } as const;

@@ -22,6 +22,7 @@ const VERDICTS: Readonly<Record<Access, readonly number[]>> = {
   anyone: [200, 200, 200, 200, 200, 200],
   item: [200, 200, 200, 401, 200, 403],
   holder: [200, 200, 403, 401, 200, 403],
+  member: [200, 200, 200, 401, 200, 200],
   environment: [200, 200, 200, 401, 403, 403],
   session: [200, 200, 200, 401, 200, 403],
   upstream: [200, 200, 200, 200, 200, 200], // the path tells, see test/upstream/

@@ -96,6 +96,7 @@ export function tableNames(schema: string) {
     refusals: sql.id(schema, 'refusals'),
     sessions: sql.id(schema, 'sessions'),
     sessionEvents: sql.id(schema, 'session_events'),
+    locks: sql.id(schema, 'locks'),
   };
 }
 

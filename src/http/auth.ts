@@ -4,11 +4,12 @@ import { HttpError } from './errors.ts';
 
 /**
  * Whom a route lets in (contract §2). `operator`: API keys. `environment`: also its own environment keys. `item`: also the
- * item's own sessions token. `holder`: API keys and the item's own sessions token. `session`: API keys, the key of the session's environment, and
+ * item's own sessions token. `holder`: API keys and the item's own sessions token. `member`: API keys, the environment's own keys and the sessions
+ * tokens of all its items. `session`: API keys, the key of the session's environment, and
  * the session's own tokens. `upstream`: every known credential; what is theirs the path tells (`src/http/upstream/vouch.ts`). `anyone`: no
  * credential. Of API keys, those that are read-only get in where nothing is changed: see `isRead`.
  */
-export type Access = 'anyone' | 'item' | 'holder' | 'environment' | 'session' | 'upstream' | 'operator';
+export type Access = 'anyone' | 'item' | 'holder' | 'member' | 'environment' | 'session' | 'upstream' | 'operator';
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -54,6 +55,7 @@ export async function authorise(request: FastifyRequest, access: Access, callers
   const isElsewhere = home !== undefined && home !== caller.environmentId;
   if (caller.kind === 'session') {
     if (access === 'session' && caller.sessionId === sessionId && !isElsewhere) return caller;
+    if (access === 'member' && caller.environmentId === environmentId) return caller;
     const isOwnItem = caller.environmentId === environmentId && caller.workId === workId;
     if ((access === 'item' || access === 'holder') && isOwnItem) return caller;
     throw forbidden();
