@@ -5,6 +5,7 @@ import * as sessions from './0004_sessions.ts';
 import * as hotPath from './0005_hot_path.ts';
 import * as outcomes from './0008_outcomes.ts';
 import * as streamTickets from './0007_stream_tickets.ts';
+import * as locks from './0006_locks.ts';
 
 /** Every migration, in order. Forward only: a change to what has landed is a new file. */
 export const MIGRATIONS = {
@@ -15,4 +16,5 @@ export const MIGRATIONS = {
   '0005_hot_path': hotPath,
   '0008_outcomes': outcomes,
   '0007_stream_tickets': streamTickets,
+  '0006_locks': locks,
 } as const;

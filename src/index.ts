@@ -45,6 +45,12 @@ export {
 } from './db/connect.ts';
 export { DatabaseUnavailable } from './db/failures.ts';
 export { migrate, schemaStatus } from './db/migrate.ts';
+export { LockLost } from './flight/keep-lock.ts';
+export type { FlightContext, SingleFlightOptions } from './flight/single-flight.ts';
+export type { LockRequest } from './locks/acquire.ts';
+export { createLocks, type Locks, type LocksOptions } from './locks/create-locks.ts';
+export type { LockPage } from './locks/list.ts';
+export type { Lock, LockProof } from './locks/lock.ts';
 export type { Candidate, ExpiredLease } from './process/candidates.ts';
 export type { Claimed } from './process/claim.ts';
 export type { Extended } from './process/extend.ts';

@@ -2,6 +2,7 @@ import { pruneControl } from './control/prune.ts';
 import type { Database } from './db/connect.ts';
 import { calmly } from './dispatch/calmly.ts';
 import { startInterval } from './dispatch/interval.ts';
+import { pruneLocks } from './locks/prune.ts';
 import { lookOver, type WaitingLine } from './look-over.ts';
 import { comeDue } from './process/come-due.ts';
 import { reap } from './process/reap.ts';
@@ -67,7 +68,7 @@ export function createUpkeep({ database, settings, wake, lines, wakeLine }: Upke
     if (isDue) await placeDue();
   };
 
-  const prunings = [prune, pruneControl, pruneSessions];
+  const prunings = [prune, pruneControl, pruneSessions, pruneLocks];
   const pruneAll = async () => {
     for (const pruning of prunings) await untilDone(() => pruning(database, settings));
   };

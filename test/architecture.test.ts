@@ -40,8 +40,13 @@ const RULES: { in: RegExp; never?: RegExp; typesOnly?: RegExp }[] = [
   { in: /^src\/control\//, never: /^(fastify|@fastify\/|typebox|src\/(http\/|wire\/|dispatch\/(?!notes\.ts)))/ },
   {
     in: /^src\/client\//,
-    never: /^(?!src\/(client|wire)\/|typebox$|eventsource-parser$)/,
+    never: /^(?!src\/(client|wire|flight)\/|typebox$|eventsource-parser$)/,
     typesOnly: /^(src\/wire\/|typebox$)/,
+  },
+  { in: /^src\/flight\//, never: /^(?!src\/flight\/)/ },
+  {
+    in: /^src\/locks\//,
+    never: /^(fastify|@fastify\/|typebox|@opentelemetry\/|src\/(http|wire|control|dispatch|process|sessions|cli)\/)/,
   },
   { in: /^src\/telemetry\/(?!export\.ts)/, never: /^@opentelemetry\/(?!api$)/ },
   { in: /^src\/(?!main\.ts|cli\/leasehold\.ts)/, never: /^(src\/main\.ts|(node:)?process)$/ },

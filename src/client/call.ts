@@ -38,7 +38,7 @@ export class ControlError extends Error {
   }
 }
 
-type Method = 'GET' | 'POST' | 'PATCH' | 'DELETE';
+type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
 type Parameter = string | number | boolean | undefined;
 type Asked = CallOptions & {
   readonly query?: Readonly<Record<string, Parameter | readonly Parameter[]>> | undefined;

@@ -5,6 +5,7 @@ import type { Caller } from '../wire/caller.ts';
 import type { CancelBody, Cancelled, EnqueueAllBody, EnqueueBody, EnqueuedAll, WorkInput } from '../wire/enqueue.ts';
 import type { StreamTicket } from '../wire/environment-events.ts';
 import type { ApiKeyBody, EnvironmentKeyBody, IssuedKey, Key, KeyPage, RotateBody } from '../wire/keys.ts';
+import type { AcquireBody, Lock, LockPage, LockReleased, ReleaseBody, RenewBody } from '../wire/locks.ts';
 import type {
   IntrospectBody,
   Introspection,
@@ -36,7 +37,7 @@ export function createControlClient(options: ClientOptions) {
     (path: string, o?: CallOptions, query?: Query<TSchema>) =>
       call<Static<Answer>>('GET', path, { ...o, query: query as Record<string, never> });
   const send =
-    <Answer extends TSchema>(method: 'POST' | 'PATCH' | 'DELETE' = 'POST') =>
+    <Answer extends TSchema>(method: 'POST' | 'PUT' | 'PATCH' | 'DELETE' = 'POST') =>
     (path: string, o?: CallOptions, body?: unknown) =>
       call<Static<Answer>>(method, path, { ...o, body });
 
@@ -85,6 +86,14 @@ export function createControlClient(options: ClientOptions) {
     openEvents: (environmentId: string, o?: Pick<CallOptions, 'signal'>) => openEvents(options, environmentId, o),
     issueEventsTicket: (environmentId: string, o?: CallOptions) =>
       send<typeof StreamTicket>()(path`/environments/${environmentId}/events/tickets`, o),
+    acquireLock: (environmentId: string, name: string, body: Body<typeof AcquireBody>, o?: CallOptions) =>
+      send<typeof Lock>('PUT')(path`/environments/${environmentId}/locks/${name}`, o, body),
+    renewLock: (environmentId: string, name: string, body: Body<typeof RenewBody>, o?: CallOptions) =>
+      send<typeof Lock>()(path`/environments/${environmentId}/locks/${name}/renew`, o, body),
+    releaseLock: (environmentId: string, name: string, body: Body<typeof ReleaseBody>, o?: CallOptions) =>
+      send<typeof LockReleased>()(path`/environments/${environmentId}/locks/${name}/release`, o, body),
+    listLocks: (environmentId: string, query: Query<typeof ListQuery> = {}, o?: CallOptions) =>
+      get<typeof LockPage>()(path`/environments/${environmentId}/locks`, o, query),
 
     createSessionOnce: (body: Body<typeof SessionBody>, o?: CallOptions) =>
       send<typeof Session>()('/sessions', o, body),

@@ -98,6 +98,7 @@ export function tableNames(schema: string) {
     sessions: sql.id(schema, 'sessions'),
     sessionEvents: sql.id(schema, 'session_events'),
     streamTickets: sql.id(schema, 'stream_tickets'),
+    locks: sql.id(schema, 'locks'),
   };
 }
 

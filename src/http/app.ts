@@ -6,11 +6,13 @@ import type { Queue } from '../create-queue.ts';
 import type { Database } from '../db/connect.ts';
 import { QueueError } from '../queue/errors.ts';
 import { mintId } from '../queue/ids.ts';
+import { LIMITS } from '../queue/limits.ts';
 import { readHeads, tailEvents } from '../sessions/read-events.ts';
 import { createStreams, type Streams, type StreamsOptions } from '../sessions/streams.ts';
 import { Environment } from '../wire/control.ts';
 import { ErrorEnvelope } from '../wire/errors.ts';
 import { Key } from '../wire/keys.ts';
+import { Lock } from '../wire/locks.ts';
 import { WorkDetails } from '../wire/operations.ts';
 import { SessionEvent } from '../wire/session-events.ts';
 import { Session } from '../wire/sessions.ts';
@@ -80,7 +82,7 @@ export function buildApp(options: AppOptions): App {
     keepAliveTimeout: 130_000, // longer than the fronts that reuse connections (Caddy: 2 minutes), or they answer 502
     exposeHeadRoutes: false,
     http: { requireHostHeader: false }, // Node would answer without the envelope
-    routerOptions: { maxParamLength: 200, querystringParser },
+    routerOptions: { maxParamLength: 2 * LIMITS.lockNameCharacters, querystringParser },
     clientErrorHandler: answerBrokenHttp,
     frameworkErrors: (error, request, reply) => sendError(error, request, reply),
   }).withTypeProvider<TypeBoxTypeProvider>();
@@ -106,6 +108,7 @@ export function buildApp(options: AppOptions): App {
   app.addSchema(Environment);
   app.addSchema(EnvironmentSettings);
   app.addSchema(Key);
+  app.addSchema(Lock);
   app.addSchema(Session);
   app.addSchema(SessionEvent);
   app.addSchema(ErrorEnvelope);

@@ -43,6 +43,10 @@ export const LIMITS = {
   eventsPerCall: 1_000,
   openCalls: 1_000,
   toolNameCharacters: 128,
+  lockNameCharacters: 256,
+  lockOwnerCharacters: 256,
+  lockSeconds: 3_600,
+  lockSecondsDefault: 60,
   /** Of what a page reads at once, unless a single event is larger. */
   eventBytesPerRead: 8_388_608,
 } as const;

@@ -6,7 +6,7 @@ import { holding } from '../support/interleave.ts';
 import { callRoute, checkRefusal, ROUTES } from '../support/wire.ts';
 
 /** What only workers do. */
-const NOT_AUDITED = ['ackWork', 'heartbeatWork'];
+const NOT_AUDITED = ['ackWork', 'heartbeatWork', 'acquireLock', 'renewLock', 'releaseLock'];
 /** Not among the routes that are tried everywhere: it is for good. */
 const APART = ['archiveEnvironment'];
 

@@ -24,9 +24,9 @@ const MATRIX: Readonly<Record<string, (route: Route) => Verdict>> = {
       ? 401
       : 403;
   },
-  "the item's sessions token": ({ access }) => (['item', 'holder', 'session'].includes(access) ? 'in' : 403),
-  "another item's sessions token": everywhere(403),
-  'the sessions token of a superseded hand-out': everywhere(403),
+  "the item's sessions token": ({ access }) => (['item', 'holder', 'member', 'session'].includes(access) ? 'in' : 403),
+  "another item's sessions token": ({ access }) => (access === 'member' ? 'in' : 403),
+  'the sessions token of a superseded hand-out': ({ access }) => (access === 'member' ? 'in' : 403),
   'an API key': everywhere('in'),
   'a read-only API key': ({ method, name, changesNothing }) =>
     changesNothing || (method === 'GET' && name !== 'poll') ? 'in' : 403,

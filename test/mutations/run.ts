@@ -30,9 +30,9 @@ const VERBS = [
 const CONTROL = ['change-environment', 'settings', 'credentials', 'keys', 'key-rows', 'retried-writes', 'prune'];
 const PROCESS = ['claim', 'free-items', 'lease', 'extend', 'assert', 'settle', 'request-cancel', 'reap', 'come-due'];
 const SESSIONS = ['store', 'lock', 'create', 'update', 'end', 'arm', 'rearm', 'prune'];
-const FILES = Object.entries({ queue: VERBS, control: CONTROL, process: PROCESS, sessions: SESSIONS }).flatMap(
-  ([folder, files]) => files.map((file) => `src/${folder}/${file}.ts`),
-);
+const LOCKS = ['acquire', 'renew', 'release', 'prune'];
+const FOLDERS = { queue: VERBS, control: CONTROL, process: PROCESS, sessions: SESSIONS, locks: LOCKS };
+const FILES = Object.entries(FOLDERS).flatMap(([folder, files]) => files.map((file) => `src/${folder}/${file}.ts`));
 const AT_ONCE = 2;
 const TEST_MS_MAX = 60_000;
 /** Which test noticed which mutant last time: it is asked first. A hint only; every verdict is found anew. Written by a run. */

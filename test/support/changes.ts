@@ -3,6 +3,7 @@ import { openApiDocument } from '../../openapi/document.ts';
 import { createEnvironment } from '../../src/control/environments.ts';
 import { issueKey } from '../../src/control/keys.ts';
 import type { Database } from '../../src/db/connect.ts';
+import { acquireLock } from '../../src/locks/acquire.ts';
 import { createSession } from '../../src/sessions/create.ts';
 import type { SentEvent } from '../../src/sessions/events.ts';
 import { listEvents } from '../../src/sessions/read-events.ts';
@@ -16,7 +17,10 @@ const PATTERN = new Proxy({} as Place, {
 
 export const patternOf = (route: Route): string => {
   const [path = ''] = route.path(PATTERN).split('?');
-  return path.replace('{api_key_id}', '{key_id}').replace('{set_aside_id}', '{work_id}');
+  return path
+    .replace('{api_key_id}', '{key_id}')
+    .replace('{set_aside_id}', '{work_id}')
+    .replace('{lock_name}', '{name}');
 };
 
 /** One only reads, what the other makes opens what its maker may read, for a minute. */
@@ -51,7 +55,8 @@ export async function documentedChanges(): Promise<Operation[]> {
   );
 }
 
-const isOurs = (path: string): boolean => path.startsWith('/control/v1/');
+/** What is changed for an operator. A lock is its holder's, and who acquires it again is known by its owner. */
+const isOurs = (path: string): boolean => path.startsWith('/control/v1/') && !path.includes('/locks/');
 
 export const CONTROL_CHANGES: readonly Route[] = ROUTES.filter(
   (route) => route.method !== 'GET' && isOurs(patternOf(route)) && !HARMLESS.test(patternOf(route)),
@@ -99,7 +104,18 @@ export async function completePlace({ database, queue }: Server, place: Place): 
     sql`update ${database.names.workItems} set session_id = ${session.id} where id = ${place.workId}`,
   );
   const callId: string = JSON.parse(events[0] ?? '').id;
-  return { ...place, keyId: key.id, apiKeyId: apiKey.id, setAsideId: item.id, sessionId: session.id, callId };
+  const lockName = 'to-be-changed';
+  const { token: lockToken } = await acquireLock(database, { environmentId, name: lockName, owner: 'tests' });
+  return {
+    ...place,
+    lockName,
+    lockToken,
+    keyId: key.id,
+    apiKeyId: apiKey.id,
+    setAsideId: item.id,
+    sessionId: session.id,
+    callId,
+  };
 }
 
 /** What an answer says, without what is every answer's own. */

@@ -94,23 +94,28 @@ export type Place = {
   /** A session of the relay whose item is `workId`, and its one open call, of a custom tool. */
   sessionId?: string;
   callId?: string;
+  /** A lock that is held, and its token. */
+  lockName?: string;
+  lockToken?: number;
 };
 
 /** A route of the contract: what to send to it, what it answers, and whom §2 lets in. */
 export type Route = {
   readonly name: string;
-  readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
+  readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   path(place: Place): string;
   readonly body?: (place: Place) => unknown;
   /** It changes nothing, and read-only keys may send it all the same. */
   readonly changesNothing?: true;
   readonly access: 'item' | 'holder' | 'environment' | 'session' | 'operator';
+  readonly access: 'item' | 'holder' | 'member' | 'environment' | 'session' | 'operator';
   readonly success: number;
 };
 
 const work = (place: Place) => `/v1/environments/${place.environmentId}/work`;
 const item = (place: Place) => `${work(place)}/${place.workId}`;
 const session = ({ sessionId = 'sesn_x' }: Place) => `/v1/sessions/${sessionId}`;
+const lock = (place: Place) => `${control(place)}/locks/${place.lockName ?? 'lock-x'}`;
 const control = (place: Place) => `/control/v1/environments/${place.environmentId}`;
 let names = 0;
 const fresh = (what: string) => `${what} ${process.pid} ${names++}`;
@@ -280,6 +285,31 @@ export const ROUTES: readonly Route[] = [
   { name: 'pause', method: 'POST', path: (p) => `${control(p)}/pause`, access: 'operator', success: 200 },
   { name: 'resume', method: 'POST', path: (p) => `${control(p)}/resume`, access: 'operator', success: 200 },
   { name: 'list audit', method: 'GET', path: () => '/control/v1/audit', access: 'operator', success: 200 },
+  {
+    name: 'acquire lock',
+    method: 'PUT',
+    path: lock,
+    body: () => ({ owner: 'tests' }),
+    access: 'member',
+    success: 200,
+  },
+  {
+    name: 'renew lock',
+    method: 'POST',
+    path: (p) => `${lock(p)}/renew`,
+    body: ({ lockToken = 1 }) => ({ token: lockToken }),
+    access: 'member',
+    success: 200,
+  },
+  {
+    name: 'release lock',
+    method: 'POST',
+    path: (p) => `${lock(p)}/release`,
+    body: ({ lockToken = 1 }) => ({ token: lockToken }),
+    access: 'member',
+    success: 200,
+  },
+  { name: 'list locks', method: 'GET', path: (p) => `${control(p)}/locks`, access: 'member', success: 200 },
   ...['/v1', '/control/v1'].map(
     (prefix): Route => ({
       name: `create session under ${prefix}`,

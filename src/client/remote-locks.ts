@@ -1,0 +1,56 @@
+import { type SingleFlightOptions, singleFlight } from '../flight/single-flight.ts';
+import type { LockStore } from '../flight/store.ts';
+import { type ClientOptions, ControlError } from './call.ts';
+import { createControlClient } from './control-client.ts';
+
+export type RemoteLocksOptions = ClientOptions &
+  Pick<LockStore, 'onRelease' | 'isTold'> & {
+    /** `apiKey` may also be one of its environment keys, or the sessions token of one of its items. */
+    readonly environmentId: string;
+  };
+
+/**
+ * Single flight over HTTP, with the locks of one environment. Without `onRelease`, or while `isTold` says that it hears nothing, whoever waits
+ * asks again after 250 ms, doubling to 5 s; with it, once a release is told of or the lock has expired.
+ */
+export function createRemoteLocks({ environmentId, onRelease, isTold, ...options }: RemoteLocksOptions) {
+  const client = createControlClient(options);
+  const process = crypto.randomUUID();
+  let flights = 0;
+
+  const store: LockStore = {
+    async acquire(name, owner, ttlSeconds) {
+      try {
+        const lock = await client.acquireLock(environmentId, name, { owner, ttl_seconds: ttlSeconds });
+        return { token: lock.token, expiresInMs: lock.expires_in_ms };
+      } catch (error) {
+        const { locked, expires_in_ms: expiresInMs } = detailsOf(error);
+        if (locked !== true) throw error;
+        return { token: undefined, expiresInMs: Number(expiresInMs) };
+      }
+    },
+    async renew(name, token, ttlSeconds, signal) {
+      try {
+        const lock = await client.renewLock(environmentId, name, { token, ttl_seconds: ttlSeconds }, { signal });
+        return lock.expires_in_ms;
+      } catch (error) {
+        if (detailsOf(error).error_code === 'lock_lost') return undefined;
+        throw error;
+      }
+    },
+    release: async (name, token, signal) => void (await client.releaseLock(environmentId, name, { token }, { signal })),
+    ...(onRelease === undefined ? {} : { onRelease }),
+    ...(isTold === undefined ? {} : { isTold }),
+  };
+
+  return {
+    /** What `check` finds or `run` makes, of which one runs at a time, on whatever machine. May throw ControlError, LockLost, the signal's reason, and what `check` and `run` throw. */
+    singleFlight: <Result>(name: string, flight: SingleFlightOptions<Result>): Promise<Result> =>
+      singleFlight(store, name, `${process}-${++flights}`, flight),
+  };
+}
+
+export type RemoteLocks = ReturnType<typeof createRemoteLocks>;
+
+const detailsOf = (error: unknown): Readonly<Record<string, unknown>> =>
+  error instanceof ControlError ? (error.details ?? {}) : {};
