@@ -3,9 +3,9 @@ import * as controlPlane from './0002_control_plane.ts';
 import * as processLane from './0003_process_lane.ts';
 import * as sessions from './0004_sessions.ts';
 import * as hotPath from './0005_hot_path.ts';
-import * as outcomes from './0008_outcomes.ts';
-import * as streamTickets from './0007_stream_tickets.ts';
 import * as locks from './0006_locks.ts';
+import * as streamTickets from './0007_stream_tickets.ts';
+import * as outcomes from './0008_outcomes.ts';
 
 /** Every migration, in order. Forward only: a change to what has landed is a new file. */
 export const MIGRATIONS = {
@@ -14,7 +14,7 @@ export const MIGRATIONS = {
   '0003_process_lane': processLane,
   '0004_sessions': sessions,
   '0005_hot_path': hotPath,
-  '0008_outcomes': outcomes,
-  '0007_stream_tickets': streamTickets,
   '0006_locks': locks,
+  '0007_stream_tickets': streamTickets,
+  '0008_outcomes': outcomes,
 } as const;

@@ -5,7 +5,7 @@ import type { Caller } from '../wire/caller.ts';
 import type { CancelBody, Cancelled, EnqueueAllBody, EnqueueBody, EnqueuedAll, WorkInput } from '../wire/enqueue.ts';
 import type { StreamTicket } from '../wire/environment-events.ts';
 import type { ApiKeyBody, EnvironmentKeyBody, IssuedKey, Key, KeyPage, RotateBody } from '../wire/keys.ts';
-import type { AcquireBody, Lock, LockPage, LockReleased, ReleaseBody, RenewBody } from '../wire/locks.ts';
+import type { AcquireBody, Lock, LockPage, LockReleaseBody, LockReleased, RenewBody } from '../wire/locks.ts';
 import type {
   IntrospectBody,
   Introspection,
@@ -90,7 +90,7 @@ export function createControlClient(options: ClientOptions) {
       send<typeof Lock>('PUT')(path`/environments/${environmentId}/locks/${name}`, o, body),
     renewLock: (environmentId: string, name: string, body: Body<typeof RenewBody>, o?: CallOptions) =>
       send<typeof Lock>()(path`/environments/${environmentId}/locks/${name}/renew`, o, body),
-    releaseLock: (environmentId: string, name: string, body: Body<typeof ReleaseBody>, o?: CallOptions) =>
+    releaseLock: (environmentId: string, name: string, body: Body<typeof LockReleaseBody>, o?: CallOptions) =>
       send<typeof LockReleased>()(path`/environments/${environmentId}/locks/${name}/release`, o, body),
     listLocks: (environmentId: string, query: Query<typeof ListQuery> = {}, o?: CallOptions) =>
       get<typeof LockPage>()(path`/environments/${environmentId}/locks`, o, query),

@@ -3,8 +3,6 @@ import type { Caller, Callers } from '../control/credentials.ts';
 import { HttpError } from './errors.ts';
 
 /**
- * Whom a route lets in (contract §2). `operator`: API keys. `environment`: also its own environment keys. `member`: also the sessions tokens of its items. `item`: also the
- * item's own sessions token. `holder`: API keys and the item's own sessions token. `session`: API keys, the key of the session's environment, and
  * Whom a route lets in (contract §2). `operator`: API keys. `environment`: also its own environment keys. `item`: also the
  * item's own sessions token. `holder`: API keys and the item's own sessions token. `member`: API keys, the environment's own keys and the sessions
  * tokens of all its items. `session`: API keys, the key of the session's environment, and

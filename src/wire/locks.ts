@@ -57,7 +57,7 @@ export const LockParams = Type.Object({ environment_id: EnvironmentId, name: Nam
 
 export const AcquireBody = Type.Object({ owner: Owner, ttl_seconds: TtlSeconds }, { additionalProperties: false });
 export const RenewBody = Type.Object({ token: Token, ttl_seconds: TtlSeconds }, { additionalProperties: false });
-export const ReleaseBody = Type.Object({ token: Token }, { additionalProperties: false });
+export const LockReleaseBody = Type.Object({ token: Token }, { additionalProperties: false });
 
 export const LockReleased = Type.Object({
   type: Type.Literal('lock_released'),

@@ -107,7 +107,6 @@ export type Route = {
   readonly body?: (place: Place) => unknown;
   /** It changes nothing, and read-only keys may send it all the same. */
   readonly changesNothing?: true;
-  readonly access: 'item' | 'holder' | 'environment' | 'session' | 'operator';
   readonly access: 'item' | 'holder' | 'member' | 'environment' | 'session' | 'operator';
   readonly success: number;
 };

@@ -20,8 +20,6 @@ import { listDetailsRoute } from './list-details.ts';
 import { listEnvironmentsRoute } from './list-environments.ts';
 import { listKeysRoutes } from './list-keys.ts';
 import { outcomeRoute } from './outcome.ts';
-import { patchMetadataRoute } from './patch-metadata.ts';
-import { pollRoute } from './poll.ts';
 import { readCallerRoute } from './read-caller.ts';
 import { releaseRoute } from './release.ts';
 import { listLocksRoute } from './list-locks.ts';

@@ -1,5 +1,5 @@
 import { createLocks } from '../../locks/create-locks.ts';
-import { LockParams, LockReleased, ReleaseBody } from '../../wire/locks.ts';
+import { LockParams, LockReleased, LockReleaseBody } from '../../wire/locks.ts';
 import type { App, AppOptions } from '../app.ts';
 import { responses } from './responses.ts';
 
@@ -15,7 +15,7 @@ export function releaseLockRoute(app: App, { database, queue }: AppOptions): voi
         'By its token, which lets go nothing but what it holds. Once more, or when it has expired, changes nothing and is answered `released: false`. Whoever waits is told by the event `lock_released`.',
       tags: ['locks'],
       params: LockParams,
-      body: ReleaseBody,
+      body: LockReleaseBody,
       response: responses({ 200: LockReleased }, 400, 401, 403, 404, 413),
     },
     async handler({ params: { environment_id: environmentId, name }, body: { token } }) {
