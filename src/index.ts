@@ -54,11 +54,12 @@ export type { Lock, LockProof } from './locks/lock.ts';
 export type { Candidate, ExpiredLease } from './process/candidates.ts';
 export type { Claimed } from './process/claim.ts';
 export type { Extended } from './process/extend.ts';
-export type { Handler, HandlerContext, Logger, OnReclaimed, Settlement, Verdict } from './process/handler.ts';
+export type { Handler, HandlerContext, Logger, OnReclaimed, Result, Settlement, Verdict } from './process/handler.ts';
 export { type Keeper, type KeepLeaseOptions, keepLease, type Timing } from './process/keep-lease.ts';
 export { type Lease, LeaseError, type LeaseErrorCode } from './process/lease.ts';
 export { createRunner, type Runner, type RunnerOptions } from './process/runner.ts';
-export type { ClaimOptions, Renewal, Settled, WorkStore } from './process/store.ts';
+export type { ClaimOptions, Renewal, RunnerStore, Settled, WorkStore } from './process/store.ts';
+export { type Assignment, readAssignment } from './queue/assignment.ts';
 export { cancelSession } from './queue/cancel-session.ts';
 export { STOP_REASONS, type StopReason, type WorkDetails } from './queue/details.ts';
 export type { Diagnosis, Evidence, Finding } from './queue/diagnosis.ts';
@@ -97,3 +98,4 @@ export {
   registerGauges,
 } from './telemetry/gauges.ts';
 export { activeTraceContext } from './telemetry/trace-context.ts';
+export { createWireRunner, type WireRunner, type WireRunnerOptions } from './worker/wire-runner.ts';

@@ -43,6 +43,7 @@ type Parameter = string | number | boolean | undefined;
 type Asked = CallOptions & {
   readonly query?: Readonly<Record<string, Parameter | readonly Parameter[]>> | undefined;
   readonly body?: unknown;
+  readonly headers?: Readonly<Record<string, string>> | undefined;
 };
 
 const RETRIES_MAX = 4;
@@ -71,7 +72,7 @@ export function createCall(options: ClientOptions, root: '/control/v1' | '/v1' =
     for (const [name, values] of Object.entries(query)) {
       for (const value of [values].flat()) if (value !== undefined) url.searchParams.append(name, `${value}`);
     }
-    const headers: Record<string, string> = { 'x-api-key': apiKey };
+    const headers: Record<string, string> = { ...asked.headers, 'x-api-key': apiKey };
     if (body !== undefined) headers['content-type'] = 'application/json';
     if (method !== 'GET') headers['idempotency-key'] = asked.idempotencyKey ?? crypto.randomUUID();
     const request = { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) };

@@ -26,15 +26,19 @@ export type HandlerContext<Transaction = QueueTransaction> = {
 
 export type Logger = Record<'info' | 'warn' | 'error', (details: object, message: string) => void>;
 
+/** What is kept of the work: any JSON value of at most 256 KiB. */
+export type Result = { readonly result: unknown };
+
 /**
  * Does the work of one item. What it answers is the settlement, when that writes something: the item is completed in the same
- * transaction. A throw, also the settlement's, is a failed attempt. A settlement is not waited for past the end of the item's lease.
+ * transaction; or a result, which is kept with the item; or nothing. A throw, also the settlement's, is a failed attempt. A settlement is not waited for past the
+ * end of the item's lease. Where there are no transactions (`createWireRunner`) a settlement fails.
  */
 export type Handler<Transaction = QueueTransaction> = (
   item: Claimed,
   context: HandlerContext<Transaction>,
   // biome-ignore lint/suspicious/noConfusingVoidType: a handler that answers nothing is one, too
-) => Promise<Settlement<Transaction> | void>;
+) => Promise<Settlement<Transaction> | Result | void>;
 
 export const VERDICTS = ['run', 'done', 'fail'] as const;
 /** What is to become of an item whose claimant died. `done`: its result is sealed, complete it. `fail`: set it aside. */

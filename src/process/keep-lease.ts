@@ -132,7 +132,7 @@ export function keepLease<Item extends Claimed>(
   };
 
   const renew = () => {
-    tickAt = timing.now() + tickMs;
+    tickAt = timing.now() + Math.min(lengthOf(current.lease) / 3, tickMs); // it may be shorter than was asked for
     let stopWaiting = () => {};
     const late = new Promise<Renewal>((resolve) => {
       const error = new Error('the renewal was not answered while the lease lived');

@@ -135,9 +135,9 @@ export function createProcessLane({ database, settings, workerId, wake, listen }
     async complete(lease, options = {}, transaction = undefined) {
       checkLease(lease);
       checkOptions(options);
-      const { unlessCancelled = false } = options;
+      const { unlessCancelled = false, result } = options;
       checkFlag('unlessCancelled', unlessCancelled);
-      return told(await complete(place(transaction), lease, { unlessCancelled }), transaction);
+      return told(await complete(place(transaction), lease, { unlessCancelled, result }), transaction);
     },
 
     async fail(lease, error, options = {}, transaction = undefined) {

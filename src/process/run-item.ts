@@ -10,10 +10,10 @@ import {
 } from './handler.ts';
 import { type Keeper, keepLease } from './keep-lease.ts';
 import { LeaseError } from './lease.ts';
-import type { WorkStore } from './store.ts';
+import type { RunnerStore } from './store.ts';
 
 export type ItemOptions<Transaction> = {
-  readonly store: WorkStore<Transaction>;
+  readonly store: RunnerStore<Transaction>;
   readonly handler: Handler<Transaction> | undefined;
   readonly onReclaimed: OnReclaimed<Transaction>;
   readonly ttlSeconds: number;
@@ -33,7 +33,7 @@ const SETTLING_MS_MAX = 1_000;
 
 /** How the work of an item came out. `left`: another one has it, or will. */
 type Outcome<Transaction> =
-  | { readonly kind: 'done'; readonly settlement: Settlement<Transaction> | undefined }
+  | { readonly kind: 'done'; readonly settlement: Settlement<Transaction> | undefined; readonly result: unknown }
   | { readonly kind: 'failed'; readonly error: unknown; readonly isFinal: boolean }
   | { readonly kind: 'released' | 'left' };
 
@@ -74,13 +74,14 @@ async function outcomeOf<Transaction>(
     const verdict = item.isReclaimed ? await onReclaimed(item, context) : 'run';
     // To run what may be done is not what an answer that nobody understands stands for.
     if (!VERDICTS.includes(verdict)) throw new TypeError(`onReclaimed must answer one of ${VERDICTS.join(', ')}`);
-    if (verdict === 'done') return { kind: 'done', settlement: undefined };
+    if (verdict === 'done') return { kind: 'done', settlement: undefined, result: undefined };
     if (verdict === 'fail') return { kind: 'failed', error: 'given up after its claimant died', isFinal: true };
-    const settlement = (await handler?.(item, context)) ?? undefined;
-    if (settlement !== undefined && typeof settlement !== 'function') {
-      throw new TypeError('a handler must answer its settlement, a function, or nothing');
+    const answer = (await handler?.(item, context)) ?? undefined;
+    if (typeof answer === 'function') return { kind: 'done', settlement: answer, result: undefined };
+    if (answer !== undefined && !(typeof answer === 'object' && 'result' in answer)) {
+      throw new TypeError('a handler must answer its settlement, a function, or { result }, or nothing');
     }
-    return { kind: 'done', settlement };
+    return { kind: 'done', settlement: undefined, result: answer?.result };
   };
   const ended = new AbortController();
   const given = new Promise<Outcome<Transaction>>((resolve) => {
@@ -178,9 +179,9 @@ async function settleOnce<Transaction>(
       return;
     }
     case 'done': {
-      const { settlement } = outcome;
+      const { settlement, result } = outcome;
       if (settlement === undefined) {
-        await store.complete(lease, { unlessCancelled: true });
+        await store.complete(lease, { unlessCancelled: true, result });
         return;
       }
       await store.transaction(async (transaction) => {

@@ -6,11 +6,11 @@ import type { Claimed } from './claim.ts';
 import { createDueTimes } from './due-times.ts';
 import type { Handler, Logger, OnReclaimed } from './handler.ts';
 import { type ItemOptions, runItem } from './run-item.ts';
-import type { WorkStore } from './store.ts';
+import type { RunnerStore } from './store.ts';
 
 export type RunnerOptions<Transaction = QueueTransaction> = {
   /** A queue: its transactions are Kysely's. */
-  readonly store: NoInfer<WorkStore<Transaction>>;
+  readonly store: NoInfer<RunnerStore<Transaction>>;
   readonly handlers: { readonly [kind in WorkKind]?: Handler<Transaction> | undefined };
   /** How many items at once, of all kinds: 1 to 1000, default 4. */
   readonly concurrency?: number | undefined;

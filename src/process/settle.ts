@@ -1,14 +1,14 @@
-import { inspect } from 'node:util';
 import { type RawBuilder, sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { rfc3339 } from '../db/sql.ts';
+import { checkInput, jsonOf } from '../queue/check-enqueue.ts';
 import type { Outcome } from '../queue/details.ts';
 import { successors } from '../queue/follow-up.ts';
 import { tellOf } from '../queue/items.ts';
-import { LIMITS } from '../queue/limits.ts';
 import { backoff, isLastAttempt } from '../queue/retry.ts';
 import type { QueueSettings } from '../queue/settings.ts';
 import { topicsOf } from '../queue/topics.ts';
+import { messageOf } from './error-message.ts';
 import { isOwned, type Lease, LeaseError, leaseLost } from './lease.ts';
 
 export type Settled = {
@@ -25,16 +25,19 @@ export type Settled = {
 
 /**
  * Ends the item as done, with the proof. In the caller's transaction it is done exactly when that commits. `unlessCancelled`: loses
- * to a request to cancel that was there first. Throws LeaseError lease_lost; cancelled.
+ * to a request to cancel that was there first. `result`: any JSON value of at most 256 KiB, kept with the item. Refuses: invalid_request. Throws LeaseError lease_lost;
+ * cancelled.
  */
 export async function complete(
   database: Database,
   lease: Lease,
-  { unlessCancelled = false }: { readonly unlessCancelled?: boolean } = {},
+  { unlessCancelled = false, result }: { readonly unlessCancelled?: boolean; readonly result?: unknown } = {},
 ): Promise<Settled> {
+  if (result !== undefined) checkInput('result', result);
   const settled = await settle(database, lease, {
     reason: sql`case when ${unlessCancelled} and w.cancel_requested_at is not null then 'refused' else 'worker' end`,
     outcome: 'succeeded',
+    ...(result === undefined ? {} : { result: jsonOf('result', result) }),
   });
   if (settled !== 'refused') return settled;
   throw new LeaseError('cancelled', `item ${lease.seq} was asked to end: it is not completed`);
@@ -74,11 +77,20 @@ function neverRefused(settled: Settled | 'refused'): Settled {
   return settled;
 }
 
-/** `reason`: why it stops; null queues it again; `refused` changes nothing. `outcome`: what is said of it if it stops. `failure`: the attempt is spent on it. */
+type Settling = {
+  /** Why it stops; null queues it again; `refused` changes nothing. */
+  readonly reason: RawBuilder<unknown>;
+  /** What is said of it if it stops. */
+  readonly outcome: Outcome | null;
+  /** The attempt is spent on it. */
+  readonly failure?: string;
+  readonly result?: string;
+};
+
 async function settle(
   { names, rows, channel, isTransaction }: Database,
   lease: Lease,
-  { reason, outcome, failure }: { reason: RawBuilder<unknown>; outcome: Outcome | null; failure?: string },
+  { reason, outcome, failure, result }: Settling,
 ): Promise<Settled | 'refused'> {
   const isFailed = failure !== undefined;
   const [row] = await rows(sql<Row>`
@@ -100,7 +112,13 @@ async function settle(
       returning w.seq, w.environment_id, w.session_id, w.kind, w.lane, w.state, w.stop_reason, w.next_attempt_at, w.follow_up
     ), freed as (
       select c.seq, c.environment_id, c.session_id, c.kind, c.follow_up from changed c where c.state = 'stopped'
-    ), ${successors(names, 'freed')}, free as materialized (
+    ), ${
+      result === undefined
+        ? sql``
+        : sql`kept as (
+      insert into ${names.workResults} (item_seq, result) select f.seq, ${result} from freed f
+    ), `
+    }${successors(names, 'freed')}, free as materialized (
       select s.lane, s.kind, s.environment_id from successor s
       union all select c.lane, c.kind, c.environment_id from changed c where c.state = 'queued'
     )
@@ -121,26 +139,3 @@ type Row = Omit<Settled, 'state' | 'topics' | 'retryInMs'> & {
   readonly retryInMs: string | null;
   readonly free: string | null;
 };
-
-/** What is kept of an error: fit to be stored, and not too long. */
-function messageOf(error: unknown): string {
-  const text = told(error);
-  return Array.from(
-    text
-      .slice(0, 2 * LIMITS.errorCharacters)
-      .toWellFormed()
-      .replaceAll('\0', '\uFFFD'),
-  )
-    .slice(0, LIMITS.errorCharacters)
-    .join('');
-}
-
-/** Anything may be thrown, also what cannot be written as text. */
-function told(error: unknown): string {
-  try {
-    if (error instanceof Error) return `${error.name}: ${error.message}`;
-    return typeof error === 'string' ? error : inspect(error);
-  } catch {
-    return 'an error that cannot be written as text';
-  }
-}

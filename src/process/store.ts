@@ -66,10 +66,13 @@ export interface WorkStore<Transaction = QueueTransaction> {
   /** Merges progress metadata. Refuses: invalid_metadata. Throws LeaseError lease_lost. */
   updateOwned(lease: Lease, patch: MetadataPatch, transaction?: Transaction): Promise<WorkItem>;
 
-  /** Ends it as done. Throws LeaseError lease_lost; cancelled when it is not to be completed after a request to cancel. */
+  /**
+   * Ends it as done, with its `result`, any JSON value of at most 256 KiB. Refuses: invalid_request for another result. Throws LeaseError
+   * lease_lost; cancelled when it is not to be completed after a request to cancel.
+   */
   complete(
     lease: Lease,
-    options?: { readonly unlessCancelled?: boolean | undefined },
+    options?: { readonly unlessCancelled?: boolean | undefined; readonly result?: unknown },
     transaction?: Transaction,
   ): Promise<Settled>;
   /** Spends an attempt: again later, or set aside as `failed` at the last one, or where it is final. Throws LeaseError lease_lost. */
@@ -90,3 +93,19 @@ export interface WorkStore<Transaction = QueueTransaction> {
   /** Ends all unfinished items of a session, of every kind and lane, at once and without a proof. Refuses: environment_not_found. */
   cancelSession(environmentId: string, sessionId: string, transaction?: Transaction): Promise<readonly WorkItem[]>;
 }
+
+/** What a runner asks of a store. */
+export type RunnerStore<Transaction = QueueTransaction> = Pick<
+  WorkStore<Transaction>,
+  | 'claim'
+  | 'expired'
+  | 'reclaim'
+  | 'onWork'
+  | 'renew'
+  | 'transaction'
+  | 'assert'
+  | 'enqueue'
+  | 'complete'
+  | 'fail'
+  | 'requeue'
+>;

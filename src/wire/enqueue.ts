@@ -1,9 +1,10 @@
 import { type Static, Type } from 'typebox';
+import type { Assignment } from '../queue/assignment.ts';
 import type { EnqueueRequest } from '../queue/enqueue.ts';
 import { QueueError } from '../queue/errors.ts';
 import { type TraceContext, WORK_KINDS, type WorkKind } from '../queue/items.ts';
 import { isInstant, LIMITS } from '../queue/limits.ts';
-import { Component, Metadata } from './primitives.ts';
+import { Component, Metadata, Nullable } from './primitives.ts';
 import { Work } from './work.ts';
 
 const Session = Type.Object(
@@ -90,8 +91,25 @@ export const Cancelled = Type.Object({
   data: Type.Array(Component(Work), { description: 'What was stopped, oldest first' }),
 });
 
+const TraceHeaders = Type.Object({ traceparent: Type.String(), tracestate: Type.Optional(Type.String()) });
+
+/** What whoever does the work needs to know beside the wire object. */
 export const WorkInput = Type.Object({
   input: Type.Unknown({ description: 'As it was enqueued; null without one' }),
+  kind: Type.Unsafe<WorkKind>({ type: 'string', enum: [...WORK_KINDS] }),
+  attempt: Type.Integer({ description: 'From 1: one more than the failures so far' }),
+  max_attempts: Type.Integer({ description: 'Failed that often, it is set aside' }),
+  is_reclaimed: Type.Boolean({ description: 'Whoever had begun it let its lease lapse: part of the work may be done' }),
+  trace_context: Nullable<Static<typeof TraceHeaders>>(TraceHeaders),
+});
+
+export const toWorkInput = (given: Assignment): Static<typeof WorkInput> => ({
+  input: given.input,
+  kind: given.kind,
+  attempt: given.attempt,
+  max_attempts: given.maxAttempts,
+  is_reclaimed: given.isReclaimed,
+  trace_context: given.traceContext,
 });
 
 /** `where` names the item in its call. Refuses: invalid_request. */

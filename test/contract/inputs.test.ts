@@ -28,7 +28,7 @@ for (const engine of ENGINES) {
         const { status, json } = await server.call('POST', path, { as: OPERATOR_KEY, raw, headers: keyed });
         t.equal(status, 201, `input ${n}`);
         const read = await input(json.id);
-        t.ok(read.text === `{"input":${text}}`, `input ${n}: ${read.text.length} characters`);
+        t.ok(read.text.startsWith(`{"input":${text},"kind":"tool_exec",`), `input ${n}: ${read.text.length} characters`);
         t.notOk('input' in json);
       }
       t.notOk((await get('?limit=1000')).json.data.some((work: object) => 'input' in work));
@@ -36,7 +36,9 @@ for (const engine of ENGINES) {
 
     t.test('without an input it is null; one that JSON cannot hold is refused', async (t) => {
       const { id: environment, enqueue, input, items } = await newDesk(server);
-      t.same((await input((await enqueue('session')).json.id)).json, { input: null });
+      t.same((await input((await enqueue('session')).json.id)).json, {
+        ...{ input: null, kind: 'tool_exec', attempt: 1, max_attempts: 25, is_reclaimed: false, trace_context: null },
+      });
       const path = `/control/v1/environments/${environment}/work`;
       for (const text of ['1e999', '{"a":[1,-1e999]}', `"${'é'.repeat(131_072)}"`]) {
         const raw = `{"data":{"type":"session","id":"refused"},"input":${text}}`;
@@ -102,7 +104,7 @@ for (const engine of ENGINES) {
       t.match(operator.json.error.details, { error_code: 'work_superseded', work_id: id });
       t.notMatch(late.text, id);
       checkRefusal(t, await input(id, token), 403, 'the old token for the new id');
-      t.same((await input(id, sessionsTokenOf(again))).json, { input: 'kept' });
+      t.match((await input(id, sessionsTokenOf(again))).json, { input: 'kept', is_reclaimed: false });
     });
   });
 }

@@ -215,7 +215,7 @@ t.test('no throw of a handler stops the runner: each is a failed attempt', async
     later: () => Promise.reject(new TypeError('later')),
     nothing: () => Promise.reject(undefined),
     'a lone surrogate': () => Promise.reject(new Error('\uD800 \0')),
-    'no settlement': async () => ({ result: 1 }),
+    'no settlement': async () => ({ outcome: 1 }),
   };
   const ids = new Map<string, string>();
   for (const name of Object.keys(throws)) ids.set(name, await enqueue(name));
@@ -228,7 +228,7 @@ t.test('no throw of a handler stops the runner: each is a failed attempt', async
   t.equal(await errorOf('at once'), 'Error: at once');
   t.equal(await errorOf('later'), 'TypeError: later');
   t.equal(await errorOf('nothing'), 'undefined');
-  t.match(await errorOf('no settlement'), /must answer its settlement, a function, or nothing/);
+  t.match(await errorOf('no settlement'), /must answer its settlement, a function, or \{ result \}, or nothing/);
   throws.fine = async () => {};
   await untilStopped(await enqueue('fine'));
 });
