@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { cpSync, existsSync, globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, globSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import t, { type Test } from 'tap';
@@ -22,9 +22,10 @@ async function installed(t: Test) {
   const folder = testFolder(t);
   const user = join(folder, 'user');
   const modules = join(user, 'node_modules');
+  const commands = (process.env.PATH ?? '').split(delimiter);
   const env = {
-    // First the Node that runs this: the machine's own may be old. No other command of the repository's is in its folder.
-    PATH: [dirname(process.execPath), process.env.PATH].join(delimiter),
+    // The Node that runs this, since the machine's own may be old, and no command of the repository's.
+    PATH: [dirname(process.execPath), ...commands.filter((path) => !path.startsWith(ROOT))].join(delimiter),
     HOME: folder,
     npm_config_cache: join(folder, 'cache'),
     npm_config_offline: 'true',
@@ -43,11 +44,17 @@ async function installed(t: Test) {
   writeFileSync(join(user, 'package.json'), '{"private":true,"type":"module"}');
   await npm(user, 'rebuild', '--ignore-scripts'); // links the commands of what was copied
   await npm(user, 'install', join(folder, packed.filename));
-  return { user, modules, env, files: packed.files.map(({ path }: { path: string }) => path) as string[] };
+  return {
+    user,
+    modules,
+    env,
+    tarball: packed.filename,
+    files: packed.files.map(({ path }: { path: string }) => path) as string[],
+  };
 }
 
 t.test('the package works where there is nothing else', async (t) => {
-  const { user, modules, env, files } = await installed(t);
+  const { user, modules, env, tarball, files } = await installed(t);
   const home = join(modules, 'leasehold');
   const leasehold = join(modules, '.bin', 'leasehold');
   const database = await freshDatabase(t);
@@ -57,6 +64,8 @@ t.test('the package works where there is nothing else', async (t) => {
     const outside = files.filter((file) => !/^dist\/(src|migrations)\/.*\.(js|d\.ts)$/.test(file)).sort();
     const texts = ['CHANGELOG.md', 'LICENSE', 'README.md'];
     t.strictSame(outside, [...texts, 'bin/leasehold.js', 'openapi/work-api.json', 'package.json']);
+    const readme = readFileSync(join(home, 'README.md'), 'utf8');
+    t.strictSame([...new Set(readme.match(/leasehold-[\d.]+\.tgz/g))], [tarball], 'the README names it');
     const imports = /^(?:import|export) .* from '(.+)'|^import '(.+)'|import\('(.+)'\)/gm;
     const imported = globSync('dist/**/*.js', { cwd: home })
       .flatMap((file) => [...readFileSync(join(home, file), 'utf8').matchAll(imports)])
@@ -117,5 +126,20 @@ t.test('the package works where there is nothing else', async (t) => {
     const code = "import { RemoteTools } from 'leasehold/client'; console.log(typeof RemoteTools)";
     const { stdout } = await execute(process.execPath, ['--input-type=module', '-e', code], { cwd: alone, env });
     t.equal(stdout, 'function\n');
+  });
+
+  await t.test('the image is given all that its command needs', async (t) => {
+    const dockerfile = readFileSync(join(ROOT, 'Dockerfile'), 'utf8');
+    const copied = [...dockerfile.matchAll(/^COPY (?!--from)(.+) \S+$/gm)].flatMap(
+      ([, names]) => names?.split(' ') ?? [],
+    );
+    const passed = readFileSync(join(ROOT, '.dockerignore'), 'utf8').match(/(?<=^!).+$/gm);
+    t.strictSame([...new Set(copied)].sort(), passed?.sort());
+    const app = testFolder(t);
+    for (const name of copied) cpSync(join(ROOT, name), join(app, name), { recursive: true });
+    symlinkSync(modules, join(app, 'node_modules'));
+    const [command, ...args] = JSON.parse(/^ENTRYPOINT (.+)$/m.exec(dockerfile)?.[1] ?? '[]');
+    const { stdout } = await execute(command, [...args, '--help'], { cwd: app, env });
+    t.match(stdout, /^Usage:/);
   });
 });
