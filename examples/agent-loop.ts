@@ -2,7 +2,8 @@
  * An agent whose tools run on a customer's machine: your loop here, an official worker there. The model is a stub; put yours in its
  * place. With LEASEHOLD_URL, LEASEHOLD_API_KEY and ANTHROPIC_ENVIRONMENT_ID set and a worker polling: npx node examples/agent-loop.ts
  */
-import { RemoteToolError, RemoteTools } from 'leasehold/client';
+// In your project: from 'leasehold/client'.
+import { RemoteToolError, RemoteTools } from '../src/client/index.ts';
 
 type ToolCall = { readonly name: string; readonly input: Readonly<Record<string, unknown>> };
 /** Without calls it is the agent's last word. */

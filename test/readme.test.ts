@@ -21,8 +21,10 @@ function block(info: string, containing = ''): string {
   throw new Error(`README.md has no block ${info} with ${containing}`);
 }
 
+/** `leasehold` is this checkout here; `test/package.test.ts` has the package. */
+const asModule = (code: string) => ['--conditions=leasehold-source', '--input-type=module', '-e', code];
 const inNode = (code: string, env: NodeJS.ProcessEnv) =>
-  run(process.execPath, ['--input-type=module', '-e', code], { cwd: root, env, timeout: 30_000 });
+  run(process.execPath, asModule(code), { cwd: root, env, timeout: 30_000 });
 
 t.test('the start command, its pasted block and the SDK example work as the README says', async (t) => {
   const { server, exports, env, pasted } = await startedServer(t);
@@ -155,7 +157,7 @@ t.test('the example of executors answers, and ends cleanly by SIGTERM', async (t
   await database.connect();
   t.teardown(() => database.end());
   await database.query(/^\/\/ Your table: (create table .*)$/m.exec(code)?.[1] ?? '');
-  const runner = spawn(process.execPath, ['--input-type=module', '-e', code], {
+  const runner = spawn(process.execPath, asModule(code), {
     cwd: root,
     env: { PATH: process.env.PATH, DATABASE_URL: url.href },
     stdio: ['ignore', 'inherit', 'inherit'],

@@ -1,4 +1,3 @@
-import type { PGlite } from '@electric-sql/pglite';
 import pg from 'pg';
 
 export type ListenHandlers = {
@@ -91,8 +90,14 @@ export function listenOnPostgres(
   };
 }
 
+/** What we need of PGlite. Its own types want those of Emscripten, from whoever checks what they import. */
+type PgliteListening = {
+  readonly closed: boolean;
+  listen(channel: string, heard: (payload: string) => void): Promise<() => Promise<void>>;
+};
+
 /** PGlite is one process: what is heard here was said by a caller's own transaction in it. */
-export function listenOnPglite(pglite: PGlite, channel: string, handlers: ListenHandlers): Listener {
+export function listenOnPglite(pglite: PgliteListening, channel: string, handlers: ListenHandlers): Listener {
   let listening = false;
   const started = pglite
     .listen(channel, (payload) => handlers.onNotification(payload))

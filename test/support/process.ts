@@ -45,9 +45,18 @@ export const startWorker = (t: Test, { url, environment, environmentKey }: Place
     FOLDER: folder,
   });
 
-function runNode(t: Test, args: readonly string[], variables: Record<string, string>): Process {
+const runNode = (t: Test, args: readonly string[], variables: Record<string, string>): Process =>
+  runCommand(t, process.execPath, args, variables);
+
+/** Any command, likewise. */
+export function runCommand(
+  t: Test,
+  command: string,
+  args: readonly string[],
+  variables: Record<string, string>,
+): Process {
   const env = { PATH: process.env.PATH, PORT: '0', ...variables };
-  const child = spawn(process.execPath, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(command, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
   let output = '';
   let ended: Ended | undefined;
   for (const stream of [child.stdout, child.stderr]) {
@@ -75,8 +84,10 @@ function runNode(t: Test, args: readonly string[], variables: Record<string, str
 }
 
 /** The same, waiting until it listens. */
-export async function startMain(t: Test, variables: Record<string, string>): Promise<Listening> {
-  const main = runMain(t, variables);
+export const startMain = (t: Test, variables: Record<string, string>): Promise<Listening> =>
+  listening(runMain(t, variables));
+
+export async function listening(main: Process): Promise<Listening> {
   const address = () => main.log().find((line) => typeof line.address === 'string')?.address;
   const over = () => main.child.exitCode !== null || main.child.signalCode !== null;
   await until('the server to listen', () => address() !== undefined || over(), START_MS_MAX);
