@@ -39,6 +39,8 @@ t.test('the start command, its pasted block and the SDK example work as the READ
     /^work_\S+ is queued\nno_worker_polls: |^work_\S+ is queued\n$/,
     'the client of our own routes',
   );
+  const flown = await inNode(block('js flight'), env);
+  t.match(flown.stdout, /^a summary, made under token \d+\n$/, 'single flight');
   t.equal(await end(server), 0, 'SIGTERM ends it cleanly');
 });
 

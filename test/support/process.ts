@@ -5,11 +5,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
 import type { Test } from 'tap';
-import { databaseUrl, until } from './harness.ts';
+import { databaseUrl, OPERATOR_KEY, until } from './harness.ts';
 import type { Place } from './agent-side.ts';
 
 const MAIN = join(import.meta.dirname, '..', '..', 'src', 'main.ts');
 const LEASEHOLD = join(import.meta.dirname, '..', '..', 'src', 'cli', 'leasehold.ts');
+const CONTENDER = join(import.meta.dirname, 'contender-process.ts');
 const WORKER = join(import.meta.dirname, 'worker-process.ts');
 /** A first start on PGlite takes seconds where the machine is busy. */
 const START_MS_MAX = 60_000;
@@ -43,6 +44,17 @@ export const startWorker = (t: Test, { url, environment, environmentKey }: Place
     ENVIRONMENT_ID: environment.id,
     ENVIRONMENT_KEY: environmentKey,
     FOLDER: folder,
+  });
+
+type Contended = { readonly url: string; readonly environmentId: string; readonly databaseUrl: string };
+
+/** One that holds a lock for a call that never ends, likewise. */
+export const startContender = (t: Test, { url, environmentId, databaseUrl }: Contended): Process =>
+  runNode(t, [CONTENDER], {
+    BASE_URL: url,
+    API_KEY: OPERATOR_KEY,
+    ENVIRONMENT_ID: environmentId,
+    PAID_URL: databaseUrl,
   });
 
 const runNode = (t: Test, args: readonly string[], variables: Record<string, string>): Process =>

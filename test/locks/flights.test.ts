@@ -1,0 +1,144 @@
+import t from 'tap';
+import { ControlError, createRemoteLocks, type RemoteLocksOptions } from '../../src/client/index.ts';
+import { createLocks, type SingleFlightOptions } from '../../src/index.ts';
+import { OPERATOR_KEY, testServer, until } from '../support/harness.ts';
+import { holding } from '../support/interleave.ts';
+import { expireLock, lockRow } from '../support/locks.ts';
+
+/** What `check` looks for is never there: each flight runs. */
+const nothing = () => undefined;
+
+const server = await testServer(t);
+const { database, queue, environment, environmentKey, url } = server;
+const ref = (name: string) => ({ environmentId: environment.id, name });
+const library = createLocks({ database, queue, environmentId: environment.id });
+const remote = (options: Partial<RemoteLocksOptions> = {}) =>
+  createRemoteLocks({ baseUrl: url, apiKey: OPERATOR_KEY, environmentId: environment.id, ...options });
+const listOf = async () => (await library.list()).items.map(({ name }) => name);
+
+type Fly = (name: string, options: SingleFlightOptions<string>) => Promise<string>;
+const WAYS: [string, Fly][] = [
+  ['the library', library.singleFlight],
+  ['HTTP', remote().singleFlight],
+];
+
+for (const [way, fly] of WAYS) {
+  t.test(`${way}: a call runs under a lock that is renewed, and let go at its end`, async (t) => {
+    const name = `renewed ${way}`;
+    const answer = await fly(name, {
+      check: nothing,
+      ttlSeconds: 1,
+      async run({ token, signal }) {
+        const first = await lockRow(database, ref(name));
+        t.match(first, { token });
+        await until('a renewal', async () => (await lockRow(database, ref(name)))?.expires_at !== first?.expires_at);
+        t.equal(signal.aborted, false);
+        return 'made';
+      },
+    });
+    t.equal(answer, 'made');
+    t.notOk((await listOf()).includes(name));
+  });
+
+  t.test(`${way}: a lock that was lost aborts the call, and the next holder is left alone`, async (t) => {
+    const name = `lost ${way}`;
+    const flight = fly(name, {
+      check: nothing,
+      ttlSeconds: 1,
+      async run({ signal }) {
+        await expireLock(database, ref(name));
+        await library.acquire({ name, owner: 'the next' });
+        await until('the abort', () => signal.aborted);
+        throw signal.reason;
+      },
+    });
+    await t.rejects(flight, { name: 'LockLost', code: 'lock_lost' });
+    t.match(await lockRow(database, ref(name)), { owner: 'the next' });
+    t.ok((await listOf()).includes(name));
+  });
+
+  t.test(`${way}: two flights of one process are two owners`, async (t) => {
+    const name = `twice ${way}`;
+    const [leaving, gate] = [new AbortController(), Promise.withResolvers<string>()];
+    let runs = 0;
+    const run = () => {
+      runs++;
+      return gate.promise;
+    };
+    const first = fly(name, { check: nothing, run });
+    await until('it is held', async () => (await listOf()).includes(name));
+    let looks = 0;
+    const second = fly(name, { check: () => void looks++, run, signal: leaving.signal });
+    await until('the second one waits', () => looks > 0);
+    gate.resolve('made');
+    t.equal(await first, 'made');
+    t.equal(await second, 'made');
+    t.equal(runs, 2, 'one after the other');
+  });
+
+  t.test(`${way}: what the server refuses comes out`, async (t) => {
+    const flight = fly('x'.repeat(257), { check: nothing, run: () => 'made' });
+    await t.rejects(flight, { message: /name must be a string of 1 to 256 characters/ });
+    await t.rejects(fly('badly', { check: nothing, run: () => 'made', ttlSeconds: 3_601 }), { message: /3600/ });
+  });
+}
+
+t.test('over HTTP every answer may be lost once: the call runs once, and the lock is free at the end', async (t) => {
+  const lost = new Set<string>();
+  let runs = 0;
+  const locks = remote({
+    sleep: async () => {},
+    async fetch(input, init) {
+      const response = await fetch(input, init);
+      const what = `${init?.method} ${new URL(String(input)).pathname.split('/').at(-1)}`;
+      if (lost.has(what)) return response;
+      lost.add(what);
+      throw new TypeError('the answer was lost');
+    },
+  });
+  const answer = await locks.singleFlight('answers-lost', {
+    check: nothing,
+    run: async () => {
+      runs++;
+      return 'made';
+    },
+  });
+  t.strictSame([answer, runs], ['made', 1]);
+  t.strictSame([...lost], ['PUT answers-lost', 'POST release']);
+  t.notOk((await listOf()).includes('answers-lost'));
+});
+
+t.test("keys of the environment and tokens of its items fly, too; another's are refused", async (t) => {
+  const { sessionsToken } = await holding(server, 'in flight', 'reserved');
+  for (const apiKey of [environmentKey, sessionsToken]) {
+    t.equal(await remote({ apiKey }).singleFlight('by workers', { check: nothing, run: () => 'made' }), 'made');
+  }
+  const nowhere = remote({ environmentId: 'env_nowhere' }).singleFlight('x', { check: nothing, run: () => 'made' });
+  await t.rejects(nowhere, { name: 'ControlError', status: 404 });
+  const stranger = remote({ apiKey: 'nobody' }).singleFlight('x', { check: nothing, run: () => 'made' });
+  t.ok((await stranger.catch((error: unknown) => error)) instanceof ControlError);
+});
+
+t.test('over HTTP who is told of releases asks again when one is told of, and not before', async (t) => {
+  const listeners = new Map<string, () => void>();
+  let asked = 0;
+  const locks = remote({
+    onRelease(name, tell) {
+      listeners.set(name, tell);
+      return () => listeners.delete(name);
+    },
+    fetch(input, init) {
+      if (init?.method === 'PUT') asked++;
+      return fetch(input, init);
+    },
+  });
+  const { token } = await library.acquire({ name: 'told', owner: 'one', ttlSeconds: 3_600 });
+  let looks = 0;
+  const check = () => (++looks > 1 ? 'left by the holder' : undefined);
+  const flight = locks.singleFlight('told', { check, run: () => 'made' });
+  await until('it was refused', () => asked === 1);
+  await library.release({ name: 'told', token });
+  listeners.get('told')?.();
+  t.equal(await flight, 'left by the holder');
+  t.strictSame([asked, listeners.size], [1, 0]);
+});
