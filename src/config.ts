@@ -84,7 +84,7 @@ export function readConfig(environment: Environment): Config {
     const given = (text(name) ?? '').split(',').map((origin) => origin.trim());
     const listed = given.filter((origin) => origin !== '');
     for (const origin of listed) {
-      if (/^https?:/.test(origin) && URL.canParse(origin) && new URL(origin).origin === origin) continue;
+      if (/^https?:[^*]+$/.test(origin) && URL.canParse(origin) && new URL(origin).origin === origin) continue;
       problems.push(
         `${name} must be origins as browsers send them, with commas in between, as https://app.example; got ${JSON.stringify(origin)}`,
       );

@@ -17,6 +17,8 @@ type Reader = {
   readonly pingTick: number;
   /** Since when something that was written has not left this process. */
   behindSince: number | undefined;
+  /** Whether it is too far behind. */
+  check: NodeJS.Immediate | undefined;
   forget(): void;
 };
 
@@ -77,7 +79,12 @@ export function createWakeStreams({ listen, onHint, ...options }: WakeStreamsOpt
 
   function write(reader: Reader, text: string): void {
     reader.sink.write(text);
-    if (reader.sink.bytesBehind() > BYTES_BEHIND_MAX) cut(reader);
+    if (reader.sink.bytesBehind() <= BYTES_BEHIND_MAX || reader.check !== undefined) return;
+    // What one turn of the event loop writes has not been offered to the system yet.
+    reader.check = setImmediate(() => {
+      reader.check = undefined;
+      if (reader.sink.bytesBehind() > BYTES_BEHIND_MAX) cut(reader);
+    });
   }
 
   function tick(): void {
@@ -122,7 +129,9 @@ export function createWakeStreams({ listen, onHint, ...options }: WakeStreamsOpt
         // Spread, or after a restart thousands would be pinged, and their credentials looked up, in the same instant for ever.
         pingTick: ++attached % TICKS_PER_PING,
         behindSince: undefined,
+        check: undefined,
         forget() {
+          clearImmediate(reader.check);
           pace.close();
           for (const leave of unlisten) leave();
         },

@@ -10,7 +10,7 @@ export type EventStream = {
   rest(): string;
   /** Frames as they came: the type of the event line, and the data. */
   readonly frames: { readonly type: string; readonly data: Event }[];
-  /** All but pings. */
+  /** All but pings, which are events of sessions' streams and comments of others. */
   events(): Event[];
   /** `ended`: the answer is complete; `broken`: its connection went before. */
   state(): 'open' | 'ended' | 'broken';
@@ -22,19 +22,22 @@ export type EventStream = {
 
 const FRAME = /^event: (\S+)\ndata: ([^\n]*)$/;
 
-export type StreamOptions = { as?: string | null; signal?: AbortSignal };
+export type StreamOptions = { as?: string | null; headers?: Record<string, string> };
 
 /** Attaches as a client does that speaks nothing but HTTP; answers once the headers have come. Left at the end of the test. */
-export function openStream(
+export const openStream = (t: Test, url: string, sessionId: string, options: StreamOptions = {}) =>
+  openStreamAt(t, `${url}/v1/sessions/${sessionId}/events/stream`, options);
+
+/** The same for any stream. */
+export function openStreamAt(
   t: Test,
   url: string,
-  sessionId: string,
-  { as = OPERATOR_KEY }: StreamOptions = {},
+  { as = OPERATOR_KEY, headers: more = {} }: StreamOptions = {},
 ): Promise<EventStream> {
   const { promise, resolve, reject } = Promise.withResolvers<EventStream>();
-  const headers = as === null ? {} : { authorization: `Bearer ${as}` };
+  const headers = { ...(as === null ? {} : { authorization: `Bearer ${as}` }), ...more };
   const agent = new Agent({ keepAlive: true }); // as the official clients: whoever is to close says so
-  const outgoing = request(`${url}/v1/sessions/${sessionId}/events/stream`, { headers, agent });
+  const outgoing = request(url, { headers, agent });
   t.teardown(() => {
     outgoing.destroy();
     agent.destroy();
@@ -57,7 +60,8 @@ function read(response: IncomingMessage): EventStream {
     if (!chunk.includes('\n')) return; // a large event comes in many pieces
     const pieces = parts.join('').split('\n\n');
     parts = [pieces.pop() ?? ''];
-    for (const piece of pieces) {
+    for (const comment of pieces) {
+      const piece = comment.replace(/^: ping$/, 'event: ping\ndata: {"type":"ping"}');
       const [, type = `no frame: ${piece.slice(0, 200)}`, data = 'null'] = FRAME.exec(piece) ?? [];
       frames.push({ type, data: JSON.parse(data) });
     }

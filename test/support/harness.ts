@@ -88,6 +88,7 @@ export type ServerOptions = {
   /** Where the app logs to; nowhere by default. */
   logger?: FastifyBaseLogger;
   streaming?: AppOptions['streaming'];
+  corsOrigins?: readonly string[];
   /** Of one caller; any number by default. */
   requestsPerSecondMax?: number;
   /** Figures are not kept by default. */
@@ -110,6 +111,7 @@ export async function testServer(t: Test, options: ServerOptions = {}): Promise<
     statsKeptMs: options.statsKeptMs ?? 0,
     requestsPerSecondMax: options.requestsPerSecondMax ?? 0,
     ...(options.logger === undefined ? {} : { logger: options.logger }),
+    ...(options.corsOrigins === undefined ? {} : { corsOrigins: options.corsOrigins }),
     ...(options.streaming === undefined ? {} : { streaming: options.streaming }),
   });
   url = await app.listen({ host: '127.0.0.1', port: 0 });
