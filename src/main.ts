@@ -1,7 +1,8 @@
 import { once } from 'node:events';
 import { type Logger, pino } from 'pino';
 import pretty from 'pino-pretty';
-import { type Command, parseCommand, type RunnerCommand, USAGE, UsageError } from './cli/command.ts';
+import { type Command, type RunnerCommand, UsageError } from './cli/command.ts';
+import { parseCommand } from './cli/program.ts';
 import { runRunner } from './cli/run-runner.ts';
 import { type Config, ConfigError, readConfig } from './config.ts';
 import { createCallers } from './control/credentials.ts';
@@ -121,7 +122,8 @@ function main(): Promise<void> | undefined {
   let config: Config;
   try {
     command = parseCommand(process.argv.slice(2));
-    if (command.name === 'help') return void process.stdout.write(USAGE);
+    if (command.name === 'tell') return void process.stdout.write(command.text);
+    if (command.name === 'run') throw new UsageError(['this is the server alone: leasehold has the other commands']);
     config = readConfig(process.env);
   } catch (error) {
     return tellProblems(error);

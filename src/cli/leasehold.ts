@@ -1,3 +1,32 @@
 #!/usr/bin/env node
-/** The command `leasehold`: what it does stands in `src/cli/command.ts`. */
-import '../main.ts';
+/**
+ * The command `leasehold`: what there is stands in `src/cli/program.ts`. The server and the runner are `src/main.ts`, which is loaded
+ * for them alone: that takes longer than most commands.
+ */
+import { text } from 'node:stream/consumers';
+import { execute } from './execute.ts';
+
+// Whoever reads may have seen enough (`| head`).
+for (const stream of [process.stdout, process.stderr]) {
+  stream.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE') throw error;
+    process.exit();
+  });
+}
+
+const exitCode = await execute(
+  process.argv.slice(2),
+  {
+    environment: process.env,
+    print: (said) => void process.stdout.write(said),
+    tell: (line) => void process.stderr.write(`${line}\n`),
+    readInput: () => text(process.stdin),
+    interrupted() {
+      const interrupt = new AbortController();
+      process.once('SIGINT', () => interrupt.abort()); // a second one ends the process
+      return interrupt.signal;
+    },
+  },
+  () => import('../main.ts'),
+);
+if (exitCode !== undefined) process.exitCode = exitCode;

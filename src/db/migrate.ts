@@ -11,9 +11,9 @@ const LOCK_TIMEOUT = '55P03';
 
 type Migrations = Readonly<Record<string, (typeof MIGRATIONS)[keyof typeof MIGRATIONS]>>;
 
-/** Brings the schema to this version. Replicas that start together take turns (Kysely's advisory lock). */
-export async function migrate(database: Database, migrations: Migrations = MIGRATIONS): Promise<void> {
-  if ((await schemaStatus(database)) !== 'older') return;
+/** Brings the schema to this version; answers what it applied. Replicas that start together take turns (Kysely's advisory lock). */
+export async function migrate(database: Database, migrations: Migrations = MIGRATIONS): Promise<readonly string[]> {
+  if ((await schemaStatus(database)) !== 'older') return [];
   const migrator = new Migrator({
     db: Object.defineProperty(database.kysely.withTables(), 'introspection', { value: introspectorOf(database) }),
     provider: {
@@ -28,8 +28,8 @@ export async function migrate(database: Database, migrations: Migrations = MIGRA
     migrationTableSchema: database.schema,
   });
   for (let turns = TURNS_MAX; ; turns--) {
-    const { error } = await migrator.migrateToLatest();
-    if (error === undefined) return;
+    const { error, results = [] } = await migrator.migrateToLatest();
+    if (error === undefined) return results.map(({ migrationName }) => migrationName);
     // Replicas that go on serving lock the tables in another order than a migration does: it is undone whole, and tried again.
     const isWaiting = error instanceof Error && 'code' in error && error.code === LOCK_TIMEOUT;
     if (!(isWaiting || isDeadlock(error)) || turns === 1) throw error;

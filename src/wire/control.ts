@@ -78,7 +78,10 @@ export const EnvironmentPage = Type.Object({
 
 export const EnvironmentDeleted = Type.Object({ id: Type.String(), type: Type.Literal('environment_deleted') });
 
-export const Health = Type.Object({ status: Type.Literal('ok') });
+export const Health = Type.Object({
+  status: Type.Literal('ok'),
+  version: Type.String({ description: "The server's", examples: ['0.1.0'] }),
+});
 
 export const Readiness = Type.Object({
   status: Type.Literal('ready'),

@@ -1,5 +1,6 @@
 import { schemaStatus } from '../../db/migrate.ts';
 import { QueueError } from '../../queue/errors.ts';
+import { VERSION } from '../../version.ts';
 import { Health, Readiness } from '../../wire/control.ts';
 import type { App, AppOptions } from '../app.ts';
 import { responses } from './responses.ts';
@@ -16,7 +17,7 @@ export function healthRoutes(app: App, { database }: AppOptions): void {
       security: [],
       response: responses({ 200: Health }, 400),
     },
-    handler: async () => ({ status: 'ok' as const }),
+    handler: async () => ({ status: 'ok' as const, version: VERSION }),
   });
 
   app.route({
