@@ -1,9 +1,10 @@
 import { once } from 'node:events';
 import { type Logger, pino } from 'pino';
 import pretty from 'pino-pretty';
-import { type Command, type RunnerCommand, UsageError } from './cli/command.ts';
+import { type Command, type RunnerCommand, UsageError, type WorkerCommand } from './cli/command.ts';
 import { parseCommand } from './cli/program.ts';
 import { runRunner } from './cli/run-runner.ts';
+import { runWorker } from './cli/run-worker.ts';
 import { type Config, ConfigError, readConfig } from './config.ts';
 import { createCallers } from './control/credentials.ts';
 import { hasApiKey } from './control/keys.ts';
@@ -96,7 +97,7 @@ async function serve(config: Config, log: Logger): Promise<void> {
 }
 
 /** Runs handlers until a signal; a second one does not wait. */
-async function runHandlers(command: RunnerCommand, config: Config, log: Logger): Promise<void> {
+async function runHandlers(command: RunnerCommand | WorkerCommand, config: Config, log: Logger): Promise<void> {
   const stopping = new AbortController();
   const graceMs = (command.graceSeconds ?? config.shutdownGraceSeconds) * 1_000;
   let deadline: NodeJS.Timeout | undefined;
@@ -107,7 +108,8 @@ async function runHandlers(command: RunnerCommand, config: Config, log: Logger):
     deadline = setTimeout(leave, graceMs + CLOSING_MS_MAX, log);
   };
   for (const name of ['SIGTERM', 'SIGINT'] as const) process.on(name, onSignal);
-  await runRunner(command, config, log, stopping.signal);
+  if (command.name === 'worker') await runWorker(command, config, log, stopping.signal);
+  else await runRunner(command, config, log, stopping.signal);
   clearTimeout(deadline);
   log.info('stopped');
 }

@@ -1,7 +1,6 @@
 import type { Context } from './context.ts';
 
-export type RunnerCommand = {
-  readonly name: 'runner';
+type HandlersCommand = {
   /** Path of the module. */
   readonly handlers: string;
   readonly concurrency: number | undefined;
@@ -11,10 +10,20 @@ export type RunnerCommand = {
   readonly workerId: string | undefined;
 };
 
-/** What the arguments ask for. `serve` and `runner` are the process entry's; all else can be run as it is, and may throw (`src/cli/failures.ts`). */
+export type RunnerCommand = HandlersCommand & { readonly name: 'runner' };
+
+export type WorkerCommand = HandlersCommand & {
+  readonly name: 'worker';
+  readonly url: string;
+  /** An environment key. */
+  readonly key: string;
+};
+
+/** What the arguments ask for. `serve`, `runner` and `worker` are the process entry's; all else can be run as it is, and may throw (`src/cli/failures.ts`). */
 export type Command =
   | { readonly name: 'serve' }
   | RunnerCommand
+  | WorkerCommand
   | { readonly name: 'tell'; readonly text: string }
   /** Resolves to the exit code. */
   | { readonly name: 'run'; readonly run: (context: Context) => Promise<number> };

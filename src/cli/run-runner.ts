@@ -1,15 +1,12 @@
-import { existsSync } from 'node:fs';
-import { resolve } from 'node:path';
-import { pathToFileURL } from 'node:url';
 import type { Config } from '../config.ts';
 import { createQueue } from '../create-queue.ts';
 import { openDatabase } from '../db/connect.ts';
 import { migrate } from '../db/migrate.ts';
 import type { Logger } from '../process/handler.ts';
-import { createRunner, type RunnerOptions } from '../process/runner.ts';
-import { QueueError } from '../queue/errors.ts';
+import { createRunner } from '../process/runner.ts';
 import { activeTraceContext } from '../telemetry/trace-context.ts';
-import { type RunnerCommand, UsageError } from './command.ts';
+import type { RunnerCommand } from './command.ts';
+import { loadHandlers, makeRunner } from './load-handlers.ts';
 
 /**
  * `leasehold runner`: handlers in a process of their own, until the signal aborts and all has stopped. Throws UsageError when the
@@ -34,10 +31,12 @@ export async function runRunner(
   try {
     const queue = createQueue({ database, settings: config, traceContext: activeTraceContext, onFault });
     try {
-      const runner = makeRunner(path, {
-        ...{ ...module, ...options, store: queue, logger, sweepIntervalMs },
-        graceSeconds: graceSeconds ?? config.shutdownGraceSeconds,
-      });
+      const runner = makeRunner(path, () =>
+        createRunner({
+          ...{ ...module, ...options, store: queue, logger, sweepIntervalMs },
+          graceSeconds: graceSeconds ?? config.shutdownGraceSeconds,
+        }),
+      );
       await migrate(database);
       queue.start();
       logger.info({ handlers: Object.keys(module.handlers) }, 'claiming work');
@@ -47,26 +46,5 @@ export async function runRunner(
     }
   } finally {
     await database.close();
-  }
-}
-
-async function loadHandlers(path: string): Promise<Pick<RunnerOptions, 'handlers' | 'onReclaimed'>> {
-  const file = resolve(path);
-  if (!existsSync(file)) throw new UsageError([`--handlers ${path}: there is no such file`]);
-  const module = await import(pathToFileURL(file).href).catch((error: unknown) => {
-    throw new Error(`--handlers ${path}: ${error instanceof Error ? error.message : error}`, { cause: error });
-  });
-  if (module.handlers === undefined && module.default === undefined) {
-    throw new UsageError([`--handlers ${path}: it exports neither handlers nor a default`]);
-  }
-  return { handlers: module.handlers ?? module.default, onReclaimed: module.onReclaimed };
-}
-
-function makeRunner(path: string, options: RunnerOptions) {
-  try {
-    return createRunner(options);
-  } catch (error) {
-    if (!(error instanceof QueueError)) throw error;
-    throw new UsageError([`--handlers ${path}: ${error.message}`], { cause: error });
   }
 }

@@ -24,6 +24,10 @@ t.test('what is understood', async (t) => {
       ['runner', '--ttl-seconds', '86400', '--worker-id', 'me', '--handlers', 'handlers.ts'],
       { ...RUNNER, ttlSeconds: 86_400, workerId: 'me' },
     ],
+    [
+      ['worker', '--handlers', 'handlers.ts', '--key', 'a key', '--concurrency', '2'],
+      { ...RUNNER, name: 'worker', url: 'http://127.0.0.1:8080', key: 'a key', concurrency: 2 },
+    ],
     [['--version'], { name: 'tell', text: `${VERSION}\n` }],
   ];
   for (const [args, command] of cells) t.strictSame(parseCommand(args), command, args.join(' '));
@@ -68,6 +72,8 @@ t.test('what is wrong is named, all of it', async (t) => {
     [['serve', '--port', '80'], [/--port/]],
     [['--port', '80'], [/--port/]],
     [['serve', 'here'], [/here/]],
+    [['worker'], [/^--handlers must name a module$/, /^ANTHROPIC_ENVIRONMENT_KEY, or --key, must be/]],
+    [['worker', '--handlers', 'x', '--key', 'k', '--ttl-seconds', '0'], [/^--ttl-seconds/]],
     [['runner'], [/^--handlers must name a module$/]],
     [['runner', '--handlers', ''], [/^--handlers must name a module$/]],
     [['runner', '--handlers'], [/--handlers .*missing/]],

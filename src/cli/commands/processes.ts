@@ -1,4 +1,4 @@
-import type { CommandUnknownOpts } from '@commander-js/extra-typings';
+import { type CommandUnknownOpts, Option, type Command as Parser } from '@commander-js/extra-typings';
 import { readConfig } from '../../config.ts';
 import { openDatabase } from '../../db/connect.ts';
 import { migrate, schemaStatus } from '../../db/migrate.ts';
@@ -20,39 +20,61 @@ export function processCommands(program: CommandUnknownOpts, { choose, checks, p
     ['migrate'],
   ).action(() => choose({ name: 'run', run: runMigrate }));
 
-  withExamples(
-    program.command('runner').description('claims work of a Postgres (DATABASE_URL) and does it, without a server'),
-    ['runner --handlers ./handlers.ts', 'runner --handlers ./handlers.ts --concurrency 16 --worker-id runner-7'],
-  )
+  const withHandlers = (name: string, summary: string, examples: readonly string[]) =>
+    withExamples((program as Parser).command(name).description(summary), examples)
+      .option(
+        '--handlers <file>',
+        'a module whose default export, or export "handlers", has a handler for each kind; it may export "onReclaimed"',
+      )
+      .option(
+        '--concurrency <n>',
+        'items at once, of all kinds (4)',
+        checks.integer('concurrency', 1, RUNNER_LIMITS.concurrency),
+      )
+      .option(
+        '--ttl-seconds <n>',
+        'length of a lease, which is renewed while the work runs (60)',
+        checks.integer('ttl-seconds', 1, LIMITS.leaseTtlSeconds),
+      )
+      .option(
+        '--stall-seconds <n>',
+        'work that reports no progress for so long is given up (0: never)',
+        checks.integer('stall-seconds', 0, LIMITS.leaseTtlSeconds),
+      )
+      .option(
+        '--grace-seconds <n>',
+        'how long running work may go on after SIGTERM or SIGINT (SHUTDOWN_GRACE_SECONDS, or 10)',
+        checks.integer('grace-seconds', 0, RUNNER_LIMITS.graceSeconds),
+      )
+      .option('--worker-id <id>', 'who claims (one made up at each start)', checks.text('worker-id'));
+
+  withHandlers('runner', 'claims work of a Postgres (DATABASE_URL) and does it, without a server', [
+    'runner --handlers ./handlers.ts',
+    'runner --handlers ./handlers.ts --concurrency 16 --worker-id runner-7',
+  ])
     .usage('--handlers FILE [options]')
-    .option(
-      '--handlers <file>',
-      'a module whose default export, or export "handlers", has a handler for each kind; it may export "onReclaimed"',
-    )
-    .option(
-      '--concurrency <n>',
-      'items at once, of all kinds (4)',
-      checks.integer('concurrency', 1, RUNNER_LIMITS.concurrency),
-    )
-    .option(
-      '--ttl-seconds <n>',
-      'length of a lease, which is renewed while the work runs (60)',
-      checks.integer('ttl-seconds', 1, LIMITS.leaseTtlSeconds),
-    )
-    .option(
-      '--stall-seconds <n>',
-      'work that reports no progress for so long is given up (0: never)',
-      checks.integer('stall-seconds', 0, LIMITS.leaseTtlSeconds),
-    )
-    .option(
-      '--grace-seconds <n>',
-      'how long running work may go on after SIGTERM or SIGINT (SHUTDOWN_GRACE_SECONDS, or 10)',
-      checks.integer('grace-seconds', 0, RUNNER_LIMITS.graceSeconds),
-    )
-    .option('--worker-id <id>', 'who claims (one made up at each start)', checks.text('worker-id'))
     .action(({ handlers = '', concurrency, ttlSeconds, stallSeconds, graceSeconds, workerId }) => {
       if (handlers === '') problems.unshift('--handlers must name a module');
       choose({ name: 'runner', handlers, concurrency, ttlSeconds, stallSeconds, graceSeconds, workerId });
+    });
+
+  withHandlers('worker', 'polls a server for the work of an environment and does it, on any machine', [
+    'worker --url https://work.example.com --key KEY --handlers ./handlers.ts',
+    'worker --key KEY --handlers ./handlers.ts --concurrency 16',
+  ])
+    .usage('--handlers FILE [options]')
+    .addOption(new Option('--url <url>', 'the server (http://127.0.0.1:8080)').env('LEASEHOLD_URL'))
+    .addOption(
+      new Option('--key <key>', 'an environment key; on the command line every user of the machine can read it').env(
+        'ANTHROPIC_ENVIRONMENT_KEY',
+      ),
+    )
+    .action(({ handlers = '', key = '', ...options }) => {
+      const url = options.url || 'http://127.0.0.1:8080';
+      if (handlers === '') problems.unshift('--handlers must name a module');
+      if (key === '') problems.push('ANTHROPIC_ENVIRONMENT_KEY, or --key, must be an environment key');
+      const { concurrency, ttlSeconds, stallSeconds, graceSeconds, workerId } = options;
+      choose({ name: 'worker', url, key, handlers, concurrency, ttlSeconds, stallSeconds, graceSeconds, workerId });
     });
 }
 

@@ -1,0 +1,71 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { sql } from 'kysely';
+import t, { type Test } from 'tap';
+import { type Server, testServer, until } from '../support/harness.ts';
+import { runLeasehold, testFolder } from '../support/process.ts';
+
+const HANDLERS = join(import.meta.dirname, 'handlers.ts');
+const STARTED_MS_MAX = 30_000;
+
+/** A server, a file in which handlers write down what they begin, and workers as processes. */
+async function place(t: Test) {
+  const server = await testServer(t, { engine: 'postgres', background: true });
+  const file = join(testFolder(t), 'begun');
+  writeFileSync(file, '');
+  return {
+    server,
+    begun: () => readFileSync(file, 'utf8').split('\n').slice(0, -1),
+    enqueue: (sessionId: string, hangs = false) =>
+      server.queue.enqueue({ environmentId: server.environment.id, sessionId, input: { file, hangs } }),
+    worker: (...args: string[]) =>
+      runLeasehold(t, ['worker', '--handlers', HANDLERS, '--ttl-seconds', '2', ...args], {
+        LEASEHOLD_URL: server.url,
+        ANTHROPIC_ENVIRONMENT_KEY: server.environmentKey,
+      }),
+  };
+}
+
+async function rowOf({ database }: Server, sessionId: string) {
+  const [row] = await database.rows(sql<Record<string, unknown>>`
+    select w.state, w.outcome, w.attempt, w.worker_id, w.hand_out_count, r.result
+    from ${database.names.workItems} w left join ${database.names.workResults} r on r.item_seq = w.seq
+    where w.session_id = ${sessionId}`);
+  return row ?? {};
+}
+
+t.test('a worker that is killed in its work loses it to another one, which is told; done once', async (t) => {
+  const { server, begun, enqueue, worker } = await place(t);
+  const first = worker('--worker-id', 'first');
+  await enqueue('session', true);
+  await until('it began', () => begun().length === 1, STARTED_MS_MAX);
+  first.child.kill('SIGKILL');
+  worker('--worker-id', 'second');
+  await until('it is done', async () => (await rowOf(server, 'session')).state === 'stopped', STARTED_MS_MAX);
+  t.match(
+    begun().map((line) => line.split(' ').slice(1)),
+    [
+      ['session', '1', 'false'],
+      ['session', '1', 'true'],
+    ],
+  );
+  t.match(await rowOf(server, 'session'), { outcome: 'succeeded', attempt: 1, worker_id: 'second', hand_out_count: 2 });
+  t.same(JSON.parse(`${(await rowOf(server, 'session')).result}`), { sessionId: 'session' });
+});
+
+t.test('by SIGTERM it gives back what it cannot finish within the grace, and exits 0', async (t) => {
+  const { server, begun, enqueue, worker } = await place(t);
+  const { child, ended } = worker('--grace-seconds', '0');
+  await enqueue('session', true);
+  await until('it began', () => begun().length === 1, STARTED_MS_MAX);
+  child.kill('SIGTERM');
+  t.match(await ended(), { code: 0 });
+  t.match(await rowOf(server, 'session'), { state: 'queued', outcome: null, attempt: 1 });
+});
+
+t.test('a key that is not one ends it with 1 and what the server said', async (t) => {
+  const { worker } = await place(t);
+  const { ended, output } = worker('--key', 'unknown');
+  t.match(await ended(), { code: 1 });
+  t.match(output(), /could not run: the credential is missing, unknown/);
+});
