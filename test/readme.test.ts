@@ -37,6 +37,7 @@ t.test('the start command, its pasted block and the SDK example work as the READ
     /^work_\S+ is queued\nno_worker_polls: |^work_\S+ is queued\n$/,
     'the client of our own routes',
   );
+  t.equal((await inNode(block('js events'), env)).stdout, 'attached\nwork_available\n', 'the events');
   t.equal(await end(server), 0, 'SIGTERM ends it cleanly');
 });
 
