@@ -41,6 +41,7 @@ t.test('the start command, its pasted block and the SDK example work as the READ
   );
   const flown = await inNode(block('js flight'), env);
   t.match(flown.stdout, /^a summary, made under token \d+\n$/, 'single flight');
+  t.equal((await inNode(block('js events'), env)).stdout, 'attached\nwork_available\n', 'the events');
   t.equal(await end(server), 0, 'SIGTERM ends it cleanly');
 });
 

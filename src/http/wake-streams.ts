@@ -26,7 +26,7 @@ const TICK_MS = 1_000;
 const TICKS_PER_PING = 15;
 const BYTES_BEHIND_MAX = 65_536;
 const BEHIND_MS_MAX = 30_000;
-export const WAKE_STREAMS_MAX = 10_000;
+const WAKE_STREAMS_MAX = 10_000;
 const PING = ': ping\n\n';
 
 const toFrame = (event: EnvironmentEvent): string => frame(event.type, JSON.stringify(event));

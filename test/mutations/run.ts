@@ -27,7 +27,10 @@ const VERBS = [
   ],
   ...['sweep', 'prune', 'sightings', 'refusals'],
 ];
-const CONTROL = ['change-environment', 'settings', 'credentials', 'keys', 'key-rows', 'retried-writes', 'prune'];
+const CONTROL = [
+  ...['change-environment', 'settings', 'credentials', 'keys', 'key-rows', 'retried-writes', 'prune'],
+  'stream-tickets',
+];
 const PROCESS = ['claim', 'free-items', 'lease', 'extend', 'assert', 'settle', 'request-cancel', 'reap', 'come-due'];
 const SESSIONS = ['store', 'lock', 'create', 'update', 'end', 'arm', 'rearm', 'prune'];
 const LOCKS = ['acquire', 'renew', 'release', 'prune'];
