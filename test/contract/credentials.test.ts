@@ -112,6 +112,7 @@ async function checkRoute(t: Test, server: Server, route: Route): Promise<void> 
     if (route.name === 'pause') await resumeEnvironment(database, environment.id, DEFAULT_SETTINGS);
     if (verdict === 'in') {
       t.equal(answer.status, route.success, what);
+      if (route.name === 'release') item = await handOut(server, `after ${what}`); // its id is gone
     } else {
       checkRefusal(t, answer, verdict, what);
       t.strictSame(await rowOf(database, workId), before, `${what}: the row is as it was`);

@@ -12,6 +12,7 @@ const FIELDS = {
   startup_lease_seconds: 86_400,
   reclaim_older_than_ms: 600_000,
   max_hand_outs: 1_000_000,
+  max_attempts: 1_000_000,
   retention_days: 36_500,
   fallback_after_ms: 86_400_000,
 };
@@ -21,6 +22,7 @@ const OWN = {
   startup_lease_seconds: 10,
   reclaim_older_than_ms: 3_000,
   max_hand_outs: 3,
+  max_attempts: 4,
   retention_days: 2,
   fallback_after_ms: 500,
 };

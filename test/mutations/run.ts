@@ -24,6 +24,10 @@ const VERBS = [
     'sets',
     'metadata',
     'put-back',
+    'holder',
+    'release',
+    'outcome',
+    'retry',
   ],
   ...['sweep', 'prune', 'sightings', 'refusals'],
 ];

@@ -103,6 +103,10 @@ export async function completePlace({ database, queue }: Server, place: Place): 
   await database.rows(
     sql`update ${database.names.workItems} set session_id = ${session.id} where id = ${place.workId}`,
   );
+  // Who holds it may be asked to give it back.
+  await database.rows(sql`update ${database.names.workItems}
+    set handed_out_at = clock_timestamp(), hand_out_count = 1, lease_expires_at = clock_timestamp() + interval '10 minutes'
+    where id = ${place.workId} and handed_out_at is null`);
   const callId: string = JSON.parse(events[0] ?? '').id;
   const lockName = 'to-be-changed';
   const { token: lockToken } = await acquireLock(database, { environmentId, name: lockName, owner: 'tests' });

@@ -48,7 +48,7 @@ export async function newLane(t: Test, { engine = 'postgres', settings = {} }: L
     async empty(): Promise<void> {
       await database.rows(sql`truncate ${workItems} cascade`);
       await database.rows(sql`update ${environments}
-        set fallback_after_ms = null, paused_at = null, max_hand_outs = null, archived_at = null`);
+        set fallback_after_ms = null, paused_at = null, max_hand_outs = null, max_attempts = null, archived_at = null`);
     },
     /** Every row, in order. */
     async all(): Promise<Record<string, unknown>[]> {

@@ -20,6 +20,7 @@ export const PROCESS = {
   startupLeaseSeconds: 50,
   reclaimOlderThanMs: 7_000,
   maxHandOuts: 9,
+  maxAttempts: 8,
   retentionDays: 5,
 };
 
@@ -30,6 +31,7 @@ export const PROCESS_FIELDS = {
   startup_lease_seconds: 50,
   reclaim_older_than_ms: 7_000,
   max_hand_outs: 9,
+  max_attempts: 8,
   retention_days: 5,
   fallback_after_ms: null,
 };
@@ -40,6 +42,7 @@ export const NONE_OWN = {
   startup_lease_seconds: null,
   reclaim_older_than_ms: null,
   max_hand_outs: null,
+  max_attempts: null,
   retention_days: null,
   fallback_after_ms: null,
 };
