@@ -23,6 +23,8 @@ export type Desk = {
   readonly idOf: (nameOrId: string) => Promise<string>;
   /** One answer: as it came for programs, in words for people; `id` is all that --quiet leaves. */
   readonly show: (answer: unknown, inWords: () => string, id?: string) => void;
+  /** The same of a page; that it is not the last one is told apart from it. */
+  readonly showPage: (page: { readonly next_page: string | null }, inWords: () => string) => void;
   readonly isJson: boolean;
 };
 
@@ -39,6 +41,10 @@ export function openDesk(context: Context, options: Asked): Desk {
   const access = { baseUrl: url, apiKey, retriesMax: RETRIES_MAX };
   const work = createWorkClient(access);
   const idOf = async (nameOrId: string) => (nameOrId.startsWith('env_') ? nameOrId : find(work, nameOrId));
+  const show: Desk['show'] = (answer, inWords, id) => {
+    if (options.json) context.print(`${JSON.stringify(answer, null, 2)}\n`);
+    else context.print(options.quiet && id !== undefined ? `${id}\n` : inWords());
+  };
   return {
     context,
     url,
@@ -50,9 +56,11 @@ export function openDesk(context: Context, options: Asked): Desk {
       if (named) return idOf(named);
       throw new UsageError(['--environment, or ANTHROPIC_ENVIRONMENT_ID, must name an environment']);
     },
-    show(answer, inWords, id) {
-      if (options.json) context.print(`${JSON.stringify(answer, null, 2)}\n`);
-      else context.print(options.quiet && id !== undefined ? `${id}\n` : inWords());
+    show,
+    showPage(page, inWords) {
+      show(page, inWords);
+      if (page.next_page === null || options.json) return;
+      context.tell(`leasehold: there is more: --limit, or --page ${page.next_page}`);
     },
     isJson: options.json ?? false,
   };

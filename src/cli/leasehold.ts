@@ -6,13 +6,13 @@
 import { text } from 'node:stream/consumers';
 import { execute } from './execute.ts';
 
-// Whoever reads may have seen enough (`| head`).
-for (const stream of [process.stdout, process.stderr]) {
-  stream.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EPIPE') throw error;
-    process.exit();
-  });
-}
+const streams = [process.stdout, process.stderr];
+/** Whoever reads may have seen enough (`| head`). */
+const onUnread = (error: NodeJS.ErrnoException) => {
+  if (error.code !== 'EPIPE') throw error;
+  process.exit();
+};
+for (const stream of streams) stream.on('error', onUnread);
 
 const exitCode = await execute(
   process.argv.slice(2),
@@ -27,6 +27,9 @@ const exitCode = await execute(
       return interrupt.signal;
     },
   },
-  () => import('../main.ts'),
+  () => {
+    for (const stream of streams) stream.off('error', onUnread);
+    return import('../main.ts');
+  },
 );
 if (exitCode !== undefined) process.exitCode = exitCode;

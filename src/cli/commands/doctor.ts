@@ -1,5 +1,6 @@
 import type { CommandUnknownOpts } from '@commander-js/extra-typings';
-import { type Check, examine } from '../doctor/examine.ts';
+import type { Check } from '../doctor/check.ts';
+import { examine } from '../doctor/examine.ts';
 import type { Kit } from '../kit.ts';
 import { visible } from '../table.ts';
 

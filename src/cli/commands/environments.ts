@@ -14,9 +14,9 @@ export function environmentsCommands(program: CommandUnknownOpts, { asking, ask,
     .option('--limit <n>', 'at most so many (20)', checks.integer('limit', 1, 1_000))
     .option('--page <page>', 'the next_page of the answer before')
     .action(({ all, limit, page, ...options }) =>
-      ask(options, async ({ work, show, context }) => {
+      ask(options, async ({ work, showPage }) => {
         const answer = await work.listEnvironments(given({ include_archived: all, limit, page }));
-        show(answer, () =>
+        showPage(answer, () =>
           table(
             ['ID', 'NAME', 'TYPE', 'CREATED', 'ARCHIVED'],
             answer.data.map((each) => [
@@ -25,7 +25,6 @@ export function environmentsCommands(program: CommandUnknownOpts, { asking, ask,
             ]),
           ),
         );
-        tellMore(context.tell, answer.next_page, options.json);
       }),
     );
 
@@ -109,8 +108,3 @@ const inWords = (environment: Environment): string =>
     created: instant(environment.created_at),
     archived: instant(environment.archived_at),
   });
-
-/** A page that is not the last one says so, apart from what may be piped. */
-export function tellMore(tell: (line: string) => void, nextPage: string | null, isJson: true | undefined): void {
-  if (nextPage !== null && !isJson) tell(`leasehold: there is more: --limit, or --page ${nextPage}`);
-}

@@ -4,7 +4,6 @@ import type { ControlClient } from '../../client/control-client.ts';
 import { LIMITS } from '../../queue/limits.ts';
 import { ENVIRONMENT, given, type Kit } from '../kit.ts';
 import { instant, record, table } from '../table.ts';
-import { tellMore } from './environments.ts';
 
 type Key = Awaited<ReturnType<ControlClient['listApiKeys']>>['data'][number];
 
@@ -53,12 +52,12 @@ export function keysCommands(program: CommandUnknownOpts, { asking, ask, checks,
     .option('--limit <n>', 'at most so many (20)', checks.integer('limit', 1, LIMITS.pageItems))
     .option('--page <page>', 'the next_page of the answer before')
     .action(({ api, limit, page, ...options }) =>
-      ask(options, async ({ control, environmentId, show, context }) => {
+      ask(options, async ({ control, environmentId, showPage }) => {
         const query = given({ limit, page });
         const answer = api
           ? await control.listApiKeys(query)
           : await control.listEnvironmentKeys(await environmentId(), query);
-        show(answer, () =>
+        showPage(answer, () =>
           table(
             ['ID', 'NAME', 'HINT', api ? 'ROLE' : 'MIN AGE MS', 'EXPIRES', 'LAST USED', 'REVOKED'],
             answer.data.map((key) => [
@@ -67,7 +66,6 @@ export function keysCommands(program: CommandUnknownOpts, { asking, ask, checks,
             ]),
           ),
         );
-        tellMore(context.tell, answer.next_page, options.json);
       }),
     );
 

@@ -7,7 +7,6 @@ import { LIMITS } from '../../queue/limits.ts';
 import { ENVIRONMENT, given, type Kit, QUIET } from '../kit.ts';
 import { instant, pairs, record, table } from '../table.ts';
 import { watchWork } from '../watch.ts';
-import { tellMore } from './environments.ts';
 
 type Details = Awaited<ReturnType<ControlClient['requeueWork']>>;
 
@@ -33,10 +32,10 @@ export function workCommands(program: CommandUnknownOpts, { asking, ask, checks 
     .option('--limit <n>', 'at most so many (20)', checks.integer('limit', 1, LIMITS.pageItems))
     .option('--page <page>', 'the next_page of the answer before')
     .action(({ state, kind, reason, session, worker, limit, page, ...options }) =>
-      ask(options, async ({ control, environmentId, show, context }) => {
+      ask(options, async ({ control, environmentId, showPage }) => {
         const query = given({ state, kind, reason, session, worker, limit, page });
         const answer = await control.listWorkDetails(await environmentId(), query);
-        show(answer, () =>
+        showPage(answer, () =>
           table(
             ['ID', 'SESSION', 'KIND', 'STATE', 'REASON', 'WORKER', 'HAND-OUTS', 'CREATED'],
             answer.data.map((item) => [
@@ -45,7 +44,6 @@ export function workCommands(program: CommandUnknownOpts, { asking, ask, checks 
             ]),
           ),
         );
-        tellMore(context.tell, answer.next_page, options.json);
       }),
     );
 

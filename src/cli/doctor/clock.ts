@@ -1,4 +1,4 @@
-import { type Check, ok, warn } from './examine.ts';
+import { type Check, ok, warn } from './check.ts';
 
 /** What network time keeps easily; a Date header alone is half a second off. */
 const DIFFERENCE_MS_MAX = 2_000;

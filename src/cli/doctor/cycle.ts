@@ -1,6 +1,6 @@
 import { createControlClient } from '../../client/control-client.ts';
 import { createWorkClient } from '../../client/work-client.ts';
-import { type Check, fail, ok, saying, warn } from './examine.ts';
+import { type Check, fail, ok, saying, warn } from './check.ts';
 import type { Access } from './server.ts';
 
 const BLOCK_MS = 999;

@@ -3,7 +3,7 @@ import type { Config } from '../../config.ts';
 import { type Database, openDatabase } from '../../db/connect.ts';
 import { schemaStatus } from '../../db/migrate.ts';
 import { clockCheck } from './clock.ts';
-import { type Check, fail, ok, saying, skip, warn } from './examine.ts';
+import { type Check, fail, ok, saying, skip, warn } from './check.ts';
 import type { Examined } from './server.ts';
 
 /** What no server listens on: its name is that of a schema, which need not be there. */

@@ -1,37 +1,10 @@
-import { ControlError } from '../../client/call.ts';
 import { ConfigError, type Config, readConfig } from '../../config.ts';
 import type { Context } from '../context.ts';
 import { readAccess } from '../desk.ts';
-import { reasonOf, sayingOf } from '../failures.ts';
+import { type Check, fail, ok, skip } from './check.ts';
 import { examineDatabase } from './database.ts';
 import { examineServer } from './server.ts';
 import { runCycle } from './cycle.ts';
-
-export type Check = {
-  /** `skip`: what it is about is not there. */
-  readonly status: 'ok' | 'warn' | 'fail' | 'skip';
-  readonly name: string;
-  readonly message: string;
-  /** What to do about it. */
-  readonly remedy?: string;
-};
-
-export const ok = (name: string, message: string): Check => ({ status: 'ok', name, message });
-export const skip = (name: string, message: string): Check => ({ status: 'skip', name, message });
-export const warn = (name: string, message: string, remedy: string): Check => ({
-  status: 'warn',
-  name,
-  message,
-  remedy,
-});
-export const fail = (name: string, message: string, remedy: string): Check => ({
-  status: 'fail',
-  name,
-  message,
-  remedy,
-});
-
-export const saying = (error: unknown): string => (error instanceof ControlError ? sayingOf(error) : reasonOf(error));
 
 /** All the checks, in the order in which one depends on those before. Changes nothing but an environment of its own, which it removes. */
 export async function* examine(

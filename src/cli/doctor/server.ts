@@ -3,7 +3,7 @@ import { createWorkClient } from '../../client/work-client.ts';
 import { VERSION } from '../../version.ts';
 import type { readAccess } from '../desk.ts';
 import { clockCheck } from './clock.ts';
-import { type Check, fail, ok, saying, skip, warn } from './examine.ts';
+import { type Check, fail, ok, saying, skip, warn } from './check.ts';
 
 export type Access = ReturnType<typeof readAccess>;
 export type Examined = {
