@@ -2,18 +2,18 @@ import { type SingleFlightOptions, singleFlight } from '../flight/single-flight.
 import type { LockStore } from '../flight/store.ts';
 import { type ClientOptions, ControlError } from './call.ts';
 import { createControlClient } from './control-client.ts';
+import { createLockReleases } from './lock-releases.ts';
 
-export type RemoteLocksOptions = ClientOptions &
-  Pick<LockStore, 'onRelease' | 'isTold'> & {
-    /** `apiKey` may also be one of its environment keys, or the sessions token of one of its items. */
-    readonly environmentId: string;
-  };
+export type RemoteLocksOptions = ClientOptions & {
+  /** `apiKey` may also be one of its environment keys, or the sessions token of one of its items. */
+  readonly environmentId: string;
+};
 
 /**
- * Single flight over HTTP, with the locks of one environment. Without `onRelease`, or while `isTold` says that it hears nothing, whoever waits
- * asks again after 250 ms, doubling to 5 s; with it, once a release is told of or the lock has expired.
+ * Single flight over HTTP, with the locks of one environment. Whoever waits is told of a release by the environment's events, of which one stream is
+ * open while anybody waits; while it is not, it asks again after 250 ms, doubling to 5 s. Nobody waits past the expiry.
  */
-export function createRemoteLocks({ environmentId, onRelease, isTold, ...options }: RemoteLocksOptions) {
+export function createRemoteLocks({ environmentId, ...options }: RemoteLocksOptions) {
   const client = createControlClient(options);
   const process = crypto.randomUUID();
   let flights = 0;
@@ -39,8 +39,7 @@ export function createRemoteLocks({ environmentId, onRelease, isTold, ...options
       }
     },
     release: async (name, token, signal) => void (await client.releaseLock(environmentId, name, { token }, { signal })),
-    ...(onRelease === undefined ? {} : { onRelease }),
-    ...(isTold === undefined ? {} : { isTold }),
+    ...createLockReleases(options, environmentId),
   };
 
   return {

@@ -14,8 +14,19 @@ export type HeldLock = {
   readonly trustedUntil: number;
 };
 
+export type LockKeeper = {
+  /** Aborts with LockLost. */
+  readonly signal: AbortSignal;
+  /** Waited for until the lock has expired anyway: a release that fails is none that anybody need hear of. */
+  release(): Promise<void>;
+};
+
 /** Renews by thirds of the TTL. Local time only shortens trust: it ends a TTL after the last good renewal was asked for. */
-export function keepLock(store: LockStore, { name, token, ttlSeconds, trustedUntil }: HeldLock, clock: Clock) {
+export function keepLock(
+  store: LockStore,
+  { name, token, ttlSeconds, trustedUntil }: HeldLock,
+  clock: Clock,
+): LockKeeper {
   const lost = new AbortController();
   const over = new AbortController();
   let until = trustedUntil;
@@ -53,8 +64,7 @@ export function keepLock(store: LockStore, { name, token, ttlSeconds, trustedUnt
 
   return {
     signal: lost.signal,
-    /** Waited for until the lock has expired anyway: a release that fails is none that anybody need hear of. */
-    async release(): Promise<void> {
+    async release() {
       const isLost = lost.signal.aborted;
       stop();
       over.abort();

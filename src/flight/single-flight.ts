@@ -49,6 +49,7 @@ export async function singleFlight<Result>(
         const held = { name, token, ttlSeconds, trustedUntil: askedAt + expiresInMs };
         return await fly(store, held, { check, run, signal }, clock);
       }
+      if (wakes.begin()) continue; // what was released before it listened is found by the next try
       const patienceMs = wakes.isTold() ? expiresInMs : Math.min(expiresInMs, retryMs(retry));
       await wakes.wait(patienceMs, signal);
       const left = await check();
@@ -101,17 +102,22 @@ async function fly<Result>(
   }
 }
 
-/** What ends a wait: a release is remembered from `forget` on. */
+/** What ends a wait, for those who have to: a release is remembered from `forget` on. */
 function listen(store: LockStore, name: string, clock: Clock) {
   let isReleased = false;
   let wake = () => {};
-  const end =
-    store.onRelease?.(name, () => {
-      isReleased = true;
-      wake();
-    }) ?? (() => {});
+  let unlisten: (() => void) | undefined;
   return {
-    end,
+    /** True the first time, where there is something to listen to. */
+    begin(): boolean {
+      if (store.onRelease === undefined || unlisten !== undefined) return false;
+      unlisten = store.onRelease(name, () => {
+        isReleased = true;
+        wake();
+      });
+      return true;
+    },
+    end: () => unlisten?.(),
     isTold: () => store.isTold?.() ?? store.onRelease !== undefined,
     forget(): void {
       isReleased = false;

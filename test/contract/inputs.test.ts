@@ -28,7 +28,10 @@ for (const engine of ENGINES) {
         const { status, json } = await server.call('POST', path, { as: OPERATOR_KEY, raw, headers: keyed });
         t.equal(status, 201, `input ${n}`);
         const read = await input(json.id);
-        t.ok(read.text.startsWith(`{"input":${text},"kind":"tool_exec",`), `input ${n}: ${read.text.length} characters`);
+        t.ok(
+          read.text.startsWith(`{"input":${text},"kind":"tool_exec",`),
+          `input ${n}: ${read.text.length} characters`,
+        );
         t.notOk('input' in json);
       }
       t.notOk((await get('?limit=1000')).json.data.some((work: object) => 'input' in work));

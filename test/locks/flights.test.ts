@@ -119,26 +119,47 @@ t.test("keys of the environment and tokens of its items fly, too; another's are 
   t.ok((await stranger.catch((error: unknown) => error)) instanceof ControlError);
 });
 
-t.test('over HTTP who is told of releases asks again when one is told of, and not before', async (t) => {
-  const listeners = new Map<string, () => void>();
-  let asked = 0;
+t.test(
+  "over HTTP whoever waits is told of the release by the environment's events, and opens no stream without waiting",
+  async (t) => {
+    let [asked, streams] = [0, 0];
+    const open = new Set<AbortSignal>();
+    const locks = remote({
+      fetch(input, init) {
+        if (init?.method === 'PUT') asked++;
+        if (`${input}`.endsWith('/events') && init?.signal) {
+          streams++;
+          open.add(init.signal);
+          init.signal.addEventListener('abort', () => open.delete(init.signal as AbortSignal));
+        }
+        return fetch(input, init);
+      },
+    });
+    t.equal(await locks.singleFlight('free', { check: nothing, run: () => 'made' }), 'made');
+    t.strictSame([asked, streams], [1, 0]);
+    const { token } = await library.acquire({ name: 'told', owner: 'one', ttlSeconds: 3_600 });
+    let isLeft = false;
+    const check = () => (isLeft ? 'left by the holder' : undefined);
+    const flights = [1, 2].map(() => locks.singleFlight('told', { check, run: () => 'made' }));
+    // Once as it comes, once as it begins to listen, once when it is told that it does: from then on by the hour.
+    await until('both wait for word', () => asked >= 5 && server.app.openStreams() === 1);
+    isLeft = true;
+    await library.release({ name: 'told', token });
+    t.same(await Promise.all(flights), ['left by the holder', 'left by the holder']);
+    t.equal(streams, 1, 'one for both');
+    t.equal(open.size, 0, 'gone with the last one');
+  },
+);
+
+t.test('over HTTP a server without events is asked by the clock', async (t) => {
   const locks = remote({
-    onRelease(name, tell) {
-      listeners.set(name, tell);
-      return () => listeners.delete(name);
-    },
-    fetch(input, init) {
-      if (init?.method === 'PUT') asked++;
-      return fetch(input, init);
-    },
+    fetch: async (input, init) =>
+      `${input}`.endsWith('/events') ? new Response('', { status: 404 }) : fetch(input, init),
   });
-  const { token } = await library.acquire({ name: 'told', owner: 'one', ttlSeconds: 3_600 });
+  const { token } = await library.acquire({ name: 'untold', owner: 'one', ttlSeconds: 3_600 });
   let looks = 0;
-  const check = () => (++looks > 1 ? 'left by the holder' : undefined);
-  const flight = locks.singleFlight('told', { check, run: () => 'made' });
-  await until('it was refused', () => asked === 1);
-  await library.release({ name: 'told', token });
-  listeners.get('told')?.();
+  const check = () => (++looks > 3 ? 'left by the holder' : undefined);
+  const flight = locks.singleFlight('untold', { check, run: () => 'made' });
   t.equal(await flight, 'left by the holder');
-  t.strictSame([asked, listeners.size], [1, 0]);
+  await library.release({ name: 'untold', token });
 });
