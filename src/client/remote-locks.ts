@@ -15,8 +15,6 @@ export type RemoteLocksOptions = ClientOptions & {
  */
 export function createRemoteLocks({ environmentId, ...options }: RemoteLocksOptions) {
   const client = createControlClient(options);
-  const process = crypto.randomUUID();
-  let flights = 0;
 
   const store: LockStore = {
     async acquire(name, owner, ttlSeconds) {
@@ -45,7 +43,7 @@ export function createRemoteLocks({ environmentId, ...options }: RemoteLocksOpti
   return {
     /** What `check` finds or `run` makes, of which one runs at a time, on whatever machine. May throw ControlError, LockLost, the signal's reason, and what `check` and `run` throw. */
     singleFlight: <Result>(name: string, flight: SingleFlightOptions<Result>): Promise<Result> =>
-      singleFlight(store, name, `${process}-${++flights}`, flight),
+      singleFlight(store, name, crypto.randomUUID(), flight),
   };
 }
 

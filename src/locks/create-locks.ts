@@ -23,9 +23,6 @@ const HOST_CHARACTERS_MAX = 64;
 
 /** The locks of one environment. Every method may throw DatabaseUnavailable, and refuses: environment_not_found, invalid_request. */
 export function createLocks({ database: { aside: database }, queue, environmentId }: LocksOptions) {
-  const process = `${hostname().slice(0, HOST_CHARACTERS_MAX)}-${mintId('lock')}`;
-  let flights = 0;
-
   /** True when this call let it go, and not when the token no longer held it. Whoever waits for it is told. */
   const release = async ({ name, token }: Unbound<LockProof>): Promise<boolean> => {
     const isReleased = await releaseLock(database, { environmentId, name, token });
@@ -72,7 +69,9 @@ export function createLocks({ database: { aside: database }, queue, environmentI
     async singleFlight<Result>(name: string, options: SingleFlightOptions<Result>): Promise<Result> {
       checkLock({ environmentId, name });
       if (options.ttlSeconds !== undefined) checkLockTtl(options.ttlSeconds);
-      return singleFlight(store, name, `${process}-${++flights}`, options);
+      // An owner for each: two flights of one process must not share a lock.
+      const owner = `${hostname().slice(0, HOST_CHARACTERS_MAX)} ${mintId('flight')}`;
+      return singleFlight(store, name, owner, options);
     },
   };
 }

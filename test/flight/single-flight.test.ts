@@ -59,6 +59,7 @@ t.test('of fifty that ask, one runs, and all get what it left, as soon as it let
   await there.pass(1_000);
   there.runs[0]?.finish('made');
   t.same(await Promise.all(answers), Array(50).fill('made'));
+  t.equal(there.desk.calls.filter((call) => call === 'acquire').length, 50, 'nobody takes a lock for what is there');
   t.equal(there.runs.length, 1);
   checkOver(t, there);
 });
@@ -117,6 +118,25 @@ t.test('a release that comes while the lock is being asked for is not missed', a
   t.equal(there.runs.length, 1, 'at once');
   there.runs[0]?.finish('made');
   await answer;
+  checkOver(t, there);
+});
+
+t.test('who hears of a release that another was quicker to use waits on', async (t) => {
+  const there = scene();
+  const { token = 0 } = await there.store.acquire('call', 'another', 60);
+  const answer = there.ask();
+  await there.settle();
+  there.desk.before = async (verb) => {
+    if (verb !== 'acquire') return;
+    there.desk.before = async () => {};
+    await there.store.acquire('call', 'a quick one', 60);
+  };
+  await there.store.release('call', token, AbortSignal.abort());
+  await there.pass(59_000);
+  t.same(there.desk.calls.filter((call) => call === 'acquire').length, 4, 'two of each');
+  await there.pass(1_000);
+  there.runs[0]?.finish('made');
+  t.equal(await answer, 'made');
   checkOver(t, there);
 });
 
@@ -202,6 +222,26 @@ t.test('a renewal that failed is asked for again at the next third, and keeps th
   checkOver(t, there);
 });
 
+t.test('a renewal whose answer comes when all is over changes nothing', async (t) => {
+  const there = scene();
+  const gate = Promise.withResolvers<void>();
+  const slow: LockStore = {
+    ...there.store,
+    async renew(...asked) {
+      const lastsMs = await there.store.renew(...asked);
+      await gate.promise;
+      return lastsMs;
+    },
+  };
+  const answer = there.ask({ ttlSeconds: 30 }, slow);
+  await there.pass(10_000);
+  there.runs[0]?.finish('made');
+  t.equal(await answer, 'made');
+  gate.resolve();
+  await there.settle();
+  checkOver(t, there);
+});
+
 t.test('a release that is not answered is waited for until the lock has expired', async (t) => {
   const there = scene();
   const answer = there.ask({ ttlSeconds: 30 });
@@ -234,7 +274,9 @@ t.test("the caller's signal ends the wait with its reason, and aborts a call tha
   t.equal(there.runs[0]?.signal.reason, reason);
   there.runs[0]?.fail(reason);
   await t.rejects(first, reason);
+  const { length } = there.desk.calls;
   await t.rejects(there.ask({ signal: AbortSignal.abort(reason) }), reason);
+  t.equal(there.desk.calls.length, length, 'who has left already asks nothing');
   t.equal(there.runs.length, 1);
   checkOver(t, there);
 });
