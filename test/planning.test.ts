@@ -4,6 +4,7 @@ import { createEnvironment } from '../src/control/environments.ts';
 import { pruneControl } from '../src/control/prune.ts';
 import { createQueue } from '../src/create-queue.ts';
 import { type Database, within } from '../src/db/connect.ts';
+import { cancelSession } from '../src/queue/cancel-session.ts';
 import { only } from '../src/queue/errors.ts';
 import type { WorkKind } from '../src/queue/items.ts';
 import { poll } from '../src/queue/poll.ts';
@@ -58,6 +59,16 @@ t.test('what workers call finds its rows by index, also where it was planned on 
       only(await queue.ack([{ environmentId, id }]));
       only(await queue.heartbeat([{ environmentId, id, expectedLastHeartbeat: 'NO_HEARTBEAT', isRetry: false }]));
       only(await queue.stop([{ environmentId, id, force: true, reason: 'worker' }]));
+
+      await queue.enqueue({ environmentId, sessionId: `held ${n}`, maxAttempts: 2 });
+      for (const say of ['release', 'failed', 'succeeded'] as const) {
+        const handOut = await queue.poll({ environmentId });
+        if (handOut === null) throw new Error('nothing was handed out');
+        if (say === 'release') await queue.release(handOut);
+        else await queue.reportOutcome(handOut, { status: say });
+        if (say === 'failed') await queue.enqueue({ environmentId, sessionId: `held ${n} again` });
+      }
+      await cancelSession(database, environmentId, `held ${n}`);
     }
     await queue.close();
     return (await scans(database)) - before;

@@ -162,3 +162,56 @@ t.test('a hundred repeats of a change, sent to both servers at once, act once', 
   );
   t.strictSame(rows, [{ items: 2, entries: 1 }]);
 });
+
+t.test('what its holder says on one server acts on both: given back, failed and succeeded', async (t) => {
+  const { client, here, there, environment, rowOf } = await twoServers(t);
+  const ours = await environment('ours');
+  const path = (id: string) => `/control/v1/environments/${ours.id}/work/${id}`;
+  const holding = (work: { id: string; secret: string }) => ({
+    id: work.id,
+    as: JSON.parse(Buffer.from(work.secret, 'base64url').toString()).sessions_token as string,
+  });
+  await ours.enqueue('session');
+  const first = holding(await ours.poll(here));
+  const waiting = there('GET', ours.work(`/poll?block_ms=${BLOCK_MS}`), {
+    headers: { 'anthropic-worker-id': 'patient' },
+  });
+  const workers = async () => (await there('GET', `/control/v1/environments/${ours.id}/workers`)).text;
+  await until('the poll to wait', async () => (await workers()).includes('patient'));
+  const releasedAt = performance.now();
+  t.match(await here('POST', `${path(first.id)}/release`, first), { status: 200, json: { state: 'queued' } });
+  const second = holding((await waiting).json);
+  const woken = performance.now() - releasedAt;
+  t.ok(woken < IN_TIME_MS / 2, `woken after ${woken} ms`);
+  t.match(
+    await there('POST', `${path(first.id)}/release`, first),
+    { status: 200, json: { state: 'queued' } },
+    'again, there',
+  );
+
+  const failed = { ...second, body: { status: 'failed', error: 'no luck' } };
+  const answers = await Promise.all([here, there, here, there].map((call) => call('PATCH', path(second.id), failed)));
+  for (const answer of answers) t.match(answer, { status: 200, json: { status: 'failed', state: 'queued' } });
+  let work = null;
+  await until('it to be tried again', async () => {
+    work = await ours.poll(there, `?block_ms=${BLOCK_MS}`);
+    return work !== null;
+  });
+  const third = holding(work as never);
+  const { rows } = await client.query('select attempt, last_error as error from leasehold.work_items where id = $1', [
+    third.id,
+  ]);
+  t.same(rows, [{ attempt: 2, error: 'no luck' }], 'it failed once');
+
+  const succeeded = { ...third, body: { status: 'succeeded', result: ['done'] } };
+  const told = await Promise.all([here, there, here, there].map((call) => call('PATCH', path(third.id), succeeded)));
+  for (const answer of told) t.match(answer, { status: 200, json: { status: 'succeeded', state: 'stopped' } });
+  t.equal((await there('PATCH', path(third.id), { ...third, body: { status: 'failed' } })).status, 409);
+  t.same(await rowOf(third.id), { state: 'stopped', reason: 'worker' });
+  t.same((await there('GET', `${path(third.id)}/result`)).json, { result: ['done'] });
+  const { hand_outs: handOuts } = (await there('GET', `${path(first.id)}/history`)).json;
+  t.same(
+    handOuts.map(({ outcome }: { outcome: string }) => outcome),
+    ['released', 'failed', 'succeeded'],
+  );
+});

@@ -64,7 +64,7 @@ export async function reportOutcome(
     with current as materialized (
       select w.seq, w.state, w.session_id, w.kind, w.lane, w.follow_up, ${handOutSource},
         case
-          when w.state = 'stopped' and w.outcome = ${status}
+          when w.outcome = ${status}
             and (select r.result from ${names.workResults} r where r.item_seq = w.seq) is not distinct from ${result}::text then 'repeated'
           when w.state = 'stopped' then 'over'
           when not ${isLive} then 'lapsed'

@@ -131,6 +131,16 @@ for (const engine of ENGINES) {
       }
     });
 
+    t.test('what has failed before and succeeds keeps what was said of the failure', async (t) => {
+      const { enqueue, holder, take, id } = await newBench(server);
+      await enqueue('session');
+      t.match(await holder(await take()).report(FAILED), said('failed', 'queued'));
+      await database.rows(sql`update ${database.names.workItems} set not_before = null where environment_id = ${id}`);
+      const held = await take();
+      t.match(await holder(held).report(SUCCEEDED), said('succeeded', 'stopped'));
+      t.match(await rowOf(database, held.id), { outcome: 'succeeded', last_error: FAILED.error, attempt: 2 });
+    });
+
     t.test(
       'a final failure is set aside at once, followed by its follow-up, and put back by an operator',
       async (t) => {

@@ -125,6 +125,8 @@ for (const engine of ENGINES) {
         `under a lease that has lapsed (${row}) nothing is given back, nor once another has the item`,
         async (t) => {
           const { enqueue, holder, take, call } = await newBench(server);
+          await enqueue('neighbour');
+          t.match(await holder(await take()).release(60_000), QUEUED, 'a neighbour');
           await enqueue('session');
           const held = await take(row);
           await lapse(database, held.id);
@@ -160,6 +162,7 @@ for (const engine of ENGINES) {
       await t.rejects(server.queue.reportOutcome(unseen, { status: 'succeeded' }), { code: 'not_found' });
       t.same(await rowOf(database, held.id), before);
       t.match(await holder(held).release(), QUEUED);
+      await t.rejects(server.queue.release(unseen), { code: 'not_found' }, 'nor once that was given back');
     });
 
     t.test(
@@ -190,7 +193,20 @@ for (const engine of ENGINES) {
           { state: 'queued', session: 'session' },
           { id: neighbour.id, state: 'active' },
         ]);
+        checkRefusal(t, await there.call('POST', path, OPERATOR_KEY), 404, 'given back, from another environment');
       },
     );
+
+    t.test('what a process claimed is not a worker’s to give back or to judge, nor an operator’s', async (t) => {
+      const { id: environmentId, call, database } = await newBench(server, 'cloud');
+      const { item } = await server.queue.enqueue({ environmentId, sessionId: 'session', kind: 'model_turn' });
+      if ((await server.queue.claim('model_turn', { ttlSeconds: 60 })) === null) throw new Error('nothing to claim');
+      const before = await rowOf(database, item.id);
+      t.match(before, { state: 'active' });
+      checkRefusal(t, await call('POST', `/${item.id}/release`, OPERATOR_KEY), 404, 'release');
+      const body = { status: 'succeeded' };
+      checkRefusal(t, await call('PATCH', `/${item.id}`, OPERATOR_KEY, { body }), 404, 'outcome');
+      t.same(await rowOf(database, item.id), before);
+    });
   });
 }

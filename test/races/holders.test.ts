@@ -9,8 +9,8 @@ import { release } from '../../src/queue/release.ts';
 import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
 import { stop } from '../../src/queue/stop.ts';
 import { sweep } from '../../src/queue/sweep.ts';
-import { type Answer, lapse, OPERATOR_KEY, rowOf, type Server, testServer, until } from '../support/harness.ts';
-import { beat, hold, holding, replicas } from '../support/interleave.ts';
+import { type Answer, lapse, OPERATOR_KEY, rowOf, type Server, testServer } from '../support/harness.ts';
+import { beat, hold, holding } from '../support/interleave.ts';
 import { rowBySeq } from '../support/places.ts';
 
 type Held = Awaited<ReturnType<typeof holdOne>>;
@@ -190,28 +190,3 @@ for (const [ours, verb] of Object.entries(OURS) as [Ours, Verb][]) {
     t.equal(json?.id, ours === 'release' ? (await held.row()).id : undefined);
   });
 }
-
-t.test(
-  'what is given back on one replica wakes a poll that waits on another, also for one that is due later',
-  async (t) => {
-    const held = await holdOne(t);
-    const [there] = await replicas(t, held.database, 1);
-    if (there === undefined) throw new Error('no replica');
-    there.queue.start();
-    await until('it to listen', () => there.queue.isListening());
-    const { environmentId } = held;
-    const waiting = there.queue.poll({ environmentId, blockMs: 999, workerId: 'patient' });
-    t.equal((await OURS.release.ask(held)).status, 200);
-    const handOut = await waiting;
-    t.match(handOut?.item, { sessionId: 'session' });
-    if (handOut === null) return;
-
-    await there.queue.release(handOut, { delayMs: 1 });
-    let again: typeof handOut | null = null;
-    await until('it to be handed out', async () => {
-      again = await there.queue.poll({ environmentId, blockMs: 999 });
-      return again !== null;
-    });
-    t.match(again, { item: { sessionId: 'session' } });
-  },
-);

@@ -1,3 +1,4 @@
+import type { Environment } from '../../src/control/environments.ts';
 import { type Answer, type CallOptions, OPERATOR_KEY, type Server } from './harness.ts';
 import { newDesk } from './desk.ts';
 import { along, type Item, type RowName, sessionsTokenOf } from './places.ts';
@@ -6,8 +7,8 @@ import { along, type Item, type RowName, sessionsTokenOf } from './places.ts';
 export type Held = Item & { readonly sessionsToken: string };
 
 /** A desk of a test's own, and the calls of those who hold its items. */
-export async function newBench(server: Server) {
-  const desk = await newDesk(server);
+export async function newBench(server: Server, type?: Environment['type']) {
+  const desk = await newDesk(server, type);
   const work = `/control/v1/environments/${desk.id}/work`;
   const call = (method: string, path: string, as: string, options: CallOptions = {}): Promise<Answer> =>
     server.call(method, `${work}${path}`, { as, ...options });
