@@ -5,8 +5,8 @@ import type { StreamOptions } from './stream-of.ts';
 const AGAIN_MS = 30_000;
 
 /**
- * Who waits for the release of which lock of an environment: one event stream for all of them, open while anybody waits. `isTold`: it is open just now; while it
- * is not, releases are not heard of.
+ * Who waits for the release of which lock of an environment: one event stream for all of them, open while anybody waits: it is opened when one asks whether it
+ * will be told (`isTold`), which who gets the lock does not. While it is not open, releases are not heard of.
  */
 export function createLockReleases(options: StreamOptions, environmentId: string) {
   const waiting = new Map<string, Set<() => void>>();
@@ -35,16 +35,18 @@ export function createLockReleases(options: StreamOptions, environmentId: string
   }
 
   return {
-    isTold: () => isAttached,
+    isTold(): boolean {
+      if (stop === undefined && waiting.size > 0 && performance.now() - refusedAt > AGAIN_MS) {
+        stop = new AbortController();
+        void run(stop);
+      }
+      return isAttached;
+    },
 
     /** Answers what ends it. */
     onRelease(name: string, listener: () => void): () => void {
       const own = () => listener();
       waiting.set(name, (waiting.get(name) ?? new Set()).add(own));
-      if (stop === undefined && performance.now() - refusedAt > AGAIN_MS) {
-        stop = new AbortController();
-        void run(stop);
-      }
       return () => {
         const others = waiting.get(name);
         others?.delete(own);

@@ -49,7 +49,6 @@ export async function singleFlight<Result>(
         const held = { name, token, ttlSeconds, trustedUntil: askedAt + expiresInMs };
         return await fly(store, held, { check, run, signal }, clock);
       }
-      if (wakes.begin()) continue; // what was released before it listened is found by the next try
       const patienceMs = wakes.isTold() ? expiresInMs : Math.min(expiresInMs, retryMs(retry));
       await wakes.wait(patienceMs, signal);
       const left = await check();
@@ -102,22 +101,17 @@ async function fly<Result>(
   }
 }
 
-/** What ends a wait, for those who have to: a release is remembered from `forget` on. */
+/** What ends a wait: a release is remembered from `forget` on. */
 function listen(store: LockStore, name: string, clock: Clock) {
   let isReleased = false;
   let wake = () => {};
-  let unlisten: (() => void) | undefined;
+  const end =
+    store.onRelease?.(name, () => {
+      isReleased = true;
+      wake();
+    }) ?? (() => {});
   return {
-    /** True the first time, where there is something to listen to. */
-    begin(): boolean {
-      if (store.onRelease === undefined || unlisten !== undefined) return false;
-      unlisten = store.onRelease(name, () => {
-        isReleased = true;
-        wake();
-      });
-      return true;
-    },
-    end: () => unlisten?.(),
+    end,
     isTold: () => store.isTold?.() ?? store.onRelease !== undefined,
     forget(): void {
       isReleased = false;

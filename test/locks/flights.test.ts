@@ -142,7 +142,7 @@ t.test(
     const check = () => (isLeft ? 'left by the holder' : undefined);
     const flights = [1, 2].map(() => locks.singleFlight('told', { check, run: () => 'made' }));
     // Once as it comes, once as it begins to listen, once when it is told that it does: from then on by the hour.
-    await until('both wait for word', () => asked >= 5 && server.app.openStreams() === 1);
+    await until('both wait for word', () => asked >= 5 && server.app.openStreams() === 1); // and have looked again since it is open
     isLeft = true;
     await library.release({ name: 'told', token });
     t.same(await Promise.all(flights), ['left by the holder', 'left by the holder']);
