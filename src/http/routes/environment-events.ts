@@ -8,15 +8,15 @@ import { allowPreflight } from '../cors.ts';
 import { EventStream, openSink } from '../event-stream.ts';
 import { responses } from './responses.ts';
 
-const URL = '/control/v1/environments/:environment_id/events';
+const EVENTS = '/control/v1/environments/:environment_id/events';
 
 export function environmentEventsRoutes(app: App, options: RouteOptions): void {
   const { database, callers, wakeStreams } = options;
-  allowPreflight(app, URL, options.corsOrigins);
+  allowPreflight(app, EVENTS, options.corsOrigins);
 
   app.route({
     method: 'GET',
-    url: URL,
+    url: EVENTS,
     config: { access: 'member', takesTickets: true, isCrossOrigin: true },
     schema: {
       operationId: 'openEvents',
@@ -49,7 +49,7 @@ export function environmentEventsRoutes(app: App, options: RouteOptions): void {
 
   app.route({
     method: 'POST',
-    url: `${URL}/tickets`,
+    url: `${EVENTS}/tickets`,
     config: { access: 'environment', changesNothing: true },
     schema: {
       operationId: 'issueEventsTicket',
