@@ -26,6 +26,9 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 /** What holds, said plainly: who holds which name, and the last token that each owner was given for it. */
 type Model = Map<string, { holder?: { owner: number; token: number }; tokens: Map<number, number> }>;
 
+/** A token that no lock has: 1 is the first lock's. */
+const NOBODYS = 2 ** 40;
+
 const database = await testDatabase(t);
 let environments = 0;
 
@@ -44,7 +47,7 @@ async function play(steps: readonly Step[]): Promise<void> {
       if (verb === 'prune') await pruneLocks(database);
       delete place.holder;
     } else {
-      const token = place.tokens.get(taken.owner) ?? 1;
+      const token = place.tokens.get(taken.owner) ?? NOBODYS;
       const isHolder = place.holder?.owner === taken.owner && place.holder.token === token;
       if (verb === 'acquire') {
         const lock = await acquireLock(database, { ...ref, owner: `${taken.owner}` }).catch(() => undefined);
