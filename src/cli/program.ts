@@ -6,6 +6,7 @@ import { enqueueCommand } from './commands/enqueue.ts';
 import { environmentsCommands } from './commands/environments.ts';
 import { figuresCommands } from './commands/figures.ts';
 import { keysCommands } from './commands/keys.ts';
+import { locksCommands } from './commands/locks.ts';
 import { processCommands } from './commands/processes.ts';
 import { settingsCommands } from './commands/settings.ts';
 import { workCommands } from './commands/work.ts';
@@ -57,6 +58,7 @@ function createProgram(kit: Kit, writeOut: (text: string) => void): CommandUnkno
   enqueueCommand(program, kit);
   workCommands(program, kit);
   figuresCommands(program, kit);
+  locksCommands(program, kit);
   settingsCommands(program, kit);
   doctorCommand(program, kit);
   program.commandsGroup('Other:');

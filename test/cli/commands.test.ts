@@ -1,6 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
+import { createControlClient } from '../../src/client/index.ts';
 import { commandPlace, leasehold, OPERATOR_KEY } from '../support/command-line.ts';
 import { until } from '../support/harness.ts';
 import { request, testFolder } from '../support/process.ts';
@@ -46,6 +47,19 @@ t.test('every command against a server, for people and for programs', async (t) 
     const page = first.err.trim().split(' ').at(-1);
     t.equal(columns(await run(`environments list --all --page ${page}`))[1]?.[0], id);
     t.equal(await run(`environments delete ${made.id}`), `${made.id} is deleted\n`);
+  });
+
+  t.test('locks', async (t) => {
+    const control = createControlClient({ baseUrl: server.url, apiKey: OPERATOR_KEY });
+    const { token } = await control.acquireLock(id, 'summary:42', { owner: 'worker-7' });
+    t.match(columns(await run('locks list')), [
+      ['NAME', 'OWNER'],
+      ['summary:42', 'worker-7', `${token}`],
+    ]);
+    t.match(await json('locks list'), { data: [{ name: 'summary:42', token }] });
+    t.equal(await run(`locks release summary:42 --token ${token + 1}`), 'summary:42 was not held under that token\n');
+    t.equal(await run(`locks release summary:42 --token ${token}`), 'summary:42 is released\n');
+    t.equal(columns(await run('locks list')).length, 1);
   });
 
   t.test('keys', async (t) => {

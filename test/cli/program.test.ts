@@ -57,6 +57,8 @@ t.test('what is understood', async (t) => {
     'stats --watch --interval-ms 3600000',
     'workers',
     'diagnosis --json',
+    'locks list -e production --limit 1000 --page x',
+    'locks release a:name --token 7',
     'settings --set max_hand_outs=3 --set retention_days=default',
     'pause',
     'resume -e production',
