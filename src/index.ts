@@ -61,14 +61,14 @@ export { createRunner, type Runner, type RunnerOptions } from './process/runner.
 export type { ClaimOptions, Renewal, RunnerStore, Settled, WorkStore } from './process/store.ts';
 export { type Assignment, readAssignment } from './queue/assignment.ts';
 export { cancelSession } from './queue/cancel-session.ts';
-export { STOP_REASONS, type StopReason, type WorkDetails } from './queue/details.ts';
+export { OUTCOMES, type Outcome, STOP_REASONS, type StopReason, type WorkDetails } from './queue/details.ts';
 export type { Diagnosis, Evidence, Finding } from './queue/diagnosis.ts';
 export type { Enqueued, EnqueueRequest } from './queue/enqueue.ts';
 export { only, QueueError, type QueueErrorCode } from './queue/errors.ts';
 export type { FindingCode } from './queue/evidence.ts';
 export { type Heartbeat, type HeartbeatRequest, NO_HEARTBEAT } from './queue/heartbeat.ts';
-export { type HandOutRecord, type History, history } from './queue/history.ts';
-export { readInput } from './queue/input.ts';
+export { type HandOutEnd, type HandOutRecord, type History, history } from './queue/history.ts';
+export { readInput, readResult } from './queue/input.ts';
 export {
   type TraceContext,
   WORK_KINDS,
@@ -80,9 +80,11 @@ export {
 } from './queue/items.ts';
 export { LIMITS } from './queue/limits.ts';
 export { listDetails, type WorkDetailsPage, type WorkFilter } from './queue/list-details.ts';
+export type { Report, Reported } from './queue/outcome.ts';
 export type { HandOut } from './queue/poll.ts';
 export type { WorkPage } from './queue/read.ts';
 export type { Refusal } from './queue/refusals.ts';
+export type { Released } from './queue/release.ts';
 export { requestIdOf } from './queue/request-id.ts';
 export { requeueSetAside } from './queue/requeue.ts';
 export { DEFAULT_SETTINGS, type QueueSettings } from './queue/settings.ts';

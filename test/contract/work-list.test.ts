@@ -53,7 +53,7 @@ for (const engine of ENGINES) {
         ...{ kind: 'tool_exec', lane: 'wire', priority: 0, not_before: null, max_hand_outs: null },
         ...{ hand_out_count: 1, worker_id: 'one', handed_out_at: held.handed_out_at },
         ...{ attempt: 1, max_attempts: null, next_attempt_at: null, hand_over_count: 0 },
-        ...{ cancel_requested_at: null, last_error: null },
+        ...{ cancel_requested_at: null, last_error: null, outcome: null, has_result: false },
         ...{
           lease_expires_at: held.lease_expires_at,
           stop_reason: null,

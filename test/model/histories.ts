@@ -28,6 +28,11 @@ type End =
   | 'cancel all kinds'
   | 'give back'
   | 'give back unseen'
+  | 'release'
+  | 'release for later'
+  | 'report success'
+  | 'report failure'
+  | 'report final failure'
   | 'cap of 1'
   | 'cap of 2';
 
@@ -47,6 +52,27 @@ const ENDS: readonly (readonly End[])[] = [
   ...[['forced stop'], ['forced stop'], ['cancel'], ['cancel'], ['cancel'], ['cancel all kinds']],
   ...[['paused poll', 'poll'], ['give back', 'sweep'], ['give back', 'poll'], ['give back unseen']],
   ...[['paused poll'], ['paused poll'], ['cap of 1', 'poll'], ['cap of 1', 'sweep']],
+  ...[
+    ['release', 'poll'],
+    ['release', 'release'],
+    ['release for later', 'poll'],
+    ['stop', 'release', 'release'],
+  ],
+  ...[
+    ['report success', 'report success'],
+    ['report success', 'report failure'],
+    ['stop', 'report success'],
+  ],
+  ...[
+    ['report failure', 'report failure'],
+    ['report failure', 'report success'],
+    ['report failure', 'poll'],
+  ],
+  ...[
+    ['report final failure', 'report final failure'],
+    ['stop', 'report failure'],
+    ['cap of 1', 'release', 'sweep'],
+  ],
   ['stop', 'stop', 'forced stop of the one before'],
   ['cap of 2', 'poll', 'give back unseen', 'cap of 1', 'sweep'],
 ] as End[][];
@@ -77,6 +103,9 @@ function stepsOf({ slot, work, requestId, reaches, followedBy, lapsedSecondsAgo,
   const stop: Of<'stop'> = { verb: 'stop', targets: [target], force: false, reason: 'worker' };
   const giveBack: Of<'put back'> = { verb: 'put back', slot, earlier: false, unseen: false };
 
+  const release: Omit<Of<'release'>, 'isDelayed'> = { verb: 'release', slot, earlier: false };
+  const report: Omit<Of<'report'>, 'status'> = { verb: 'report', slot, earlier: false, result: 1, isFinal: false };
+
   const ways: Record<Way['reaches'], Operation[]> = {
     'a poll': [],
     'an ack': [{ verb: 'ack', targets: [target] }],
@@ -100,6 +129,11 @@ function stepsOf({ slot, work, requestId, reaches, followedBy, lapsedSecondsAgo,
     ],
     'cap of 1': [{ verb: 'cap', environment, maxHandOuts: 1 }],
     'cap of 2': [{ verb: 'cap', environment, maxHandOuts: 2 }],
+    release: [{ ...release, isDelayed: false }],
+    'release for later': [{ ...release, isDelayed: true }],
+    'report success': [{ ...report, status: 'succeeded' }],
+    'report failure': [{ ...report, status: 'failed' }],
+    'report final failure': [{ ...report, status: 'failed', isFinal: true }],
     'give back': [giveBack],
     'give back unseen': [{ ...giveBack, unseen: true }],
   };

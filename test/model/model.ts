@@ -4,6 +4,9 @@ export type State = 'queued' | 'starting' | 'active' | 'stopping' | 'stopped';
 /** When an item may first be handed out: at once, from an instant that has come, or from one that is yet to come. */
 export type NotBefore = 'none' | 'past' | 'future';
 
+/** What its holder said of an item. */
+export type Outcome = 'succeeded' | 'failed';
+
 export type StopReason = 'worker' | 'operator' | 'abandoned' | 'exhausted' | 'failed' | 'cancelled';
 
 /** Polled, or claimed by a process. */
@@ -58,6 +61,9 @@ export type Item<HandOut> = {
   notBefore: NotBefore;
   state: State;
   stopReason: StopReason | null;
+  outcome: Outcome | null;
+  /** As text. */
+  result: string | null;
   /** Stopped for longer than finished work is kept. */
   isOld: boolean;
   id: string;
@@ -72,6 +78,10 @@ export type Item<HandOut> = {
   known: boolean;
   /** The hand-out whose reservation nobody has used up yet. */
   reservedBy: HandOut | null;
+  /** The hand-out that is the present one, also when its lease has lapsed. */
+  heldBy: HandOut | null;
+  /** Hand-outs that their holders ended before the item did. */
+  readonly handedBack: Map<HandOut, 'released' | 'failed'>;
   /** From now; zero or less: lapsed that long ago; null: no lease. */
   leaseSeconds: number | null;
   ttlSeconds: number | null;
@@ -109,6 +119,7 @@ export const newItem = (
   ...{ state: 'queued', stopReason: null, isOld: false, oldIds: [], handOutCount: 0, isLastHandOut: false },
   ...{ followUp: null, known: false, reservedBy: null, leaseSeconds: null, ttlSeconds: null, started: false },
   ...{ wasActive: false, lastHeartbeat: null, replaced: null, isAged: false, attempt: 1, handOvers: 0, proof: null },
+  ...{ outcome: null, result: null, heldBy: null, handedBack: new Map() },
   ...{ isCancelRequested: false, lastError: null, nextAttempt: place.lane === 'process' ? notBefore : 'none' },
 });
 

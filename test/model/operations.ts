@@ -72,6 +72,15 @@ export type Operation =
   | { readonly verb: 'requeue'; readonly target: Target }
   | { readonly verb: 'patch'; readonly target: Target; readonly metadata: Readonly<Record<string, string | null>> }
   | { readonly verb: 'put back'; readonly slot: Slot; readonly earlier: boolean; readonly unseen: boolean }
+  | { readonly verb: 'release'; readonly slot: Slot; readonly earlier: boolean; readonly isDelayed: boolean }
+  | {
+      readonly verb: 'report';
+      readonly slot: Slot;
+      readonly earlier: boolean;
+      readonly status: 'succeeded' | 'failed';
+      readonly result: number | undefined;
+      readonly isFinal: boolean;
+    }
   | { readonly verb: 'sweep' }
   | { readonly verb: 'pause' | 'resume'; readonly environment: Letter }
   | { readonly verb: 'cap'; readonly environment: Letter; readonly maxHandOuts: number | null }
@@ -165,6 +174,15 @@ export const operation: fc.Arbitrary<Operation> = fc.oneof(
     }),
   },
   { weight: 3, arbitrary: fc.record({ verb: verb('put back'), slot, earlier: rarely, unseen: fc.boolean() }) },
+  { weight: 2, arbitrary: fc.record({ verb: verb('release'), slot, earlier: rarely, isDelayed: fc.boolean() }) },
+  {
+    weight: 3,
+    arbitrary: fc.record({
+      ...{ verb: verb('report'), slot, earlier: rarely, isFinal: rarely },
+      status: fc.constantFrom<('succeeded' | 'failed')[]>('succeeded', 'failed'),
+      result: fc.constantFrom(undefined, 1, 2),
+    }),
+  },
   { weight: 4, arbitrary: fc.record({ verb: verb('sweep') }) },
   { weight: 1, arbitrary: fc.record({ verb: verb('pause'), environment }) },
   { weight: 2, arbitrary: fc.record({ verb: verb('resume'), environment }) },

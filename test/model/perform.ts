@@ -5,6 +5,7 @@ import { claim } from './verbs/claim.ts';
 import { enqueue } from './verbs/enqueue.ts';
 import { extend } from './verbs/extend.ts';
 import { ack, heartbeat, putBack } from './verbs/hold.ts';
+import { release, report } from './verbs/holder.ts';
 import { look, scan } from './verbs/look.ts';
 import { assertOwned, update } from './verbs/owned.ts';
 import { patch } from './verbs/patch.ts';
@@ -41,6 +42,10 @@ export async function perform(world: World, operation: Operation): Promise<Step 
       return heartbeat(world, operation);
     case 'put back':
       return putBack(world, operation);
+    case 'release':
+      return release(world, operation);
+    case 'report':
+      return report(world, operation);
     case 'stop':
       return stop(world, operation);
     case 'cancel':

@@ -30,7 +30,10 @@ export function doomOf(item: AnyItem, environment: Environment): 'cancelled' | '
   if (!hasExpired(item)) return null;
   if (item.isCancelRequested) return 'cancelled';
   const cap = item.maxHandOuts ?? environment.maxHandOuts;
-  const isSpent = cap === null ? item.handOvers >= MAX_HAND_OVERS : item.oldIds.length + 1 + item.handOvers >= cap;
+  const isSpent =
+    cap === null
+      ? item.handOvers >= MAX_HAND_OVERS
+      : item.oldIds.length - item.handedBack.size + 1 + item.handOvers >= cap;
   return isSpent ? 'exhausted' : null;
 }
 
@@ -82,6 +85,7 @@ export function settle(item: AnyItem, settlement: Settlement): boolean {
     case 'complete':
       if (settlement.unlessCancelled && item.isCancelRequested) return false;
       end(item, 'worker');
+      item.outcome = 'succeeded';
       return true;
     case 'give back':
       if (item.isCancelRequested) end(item, 'cancelled');
@@ -96,6 +100,7 @@ export function settle(item: AnyItem, settlement: Settlement): boolean {
         item.attempt += 1;
         item.nextAttempt = 'future';
       }
+      if (item.state === 'stopped') item.outcome = 'failed';
       return true;
   }
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type RawBuilder, sql } from 'kysely';
 import { rfc3339 } from '../../src/db/sql.ts';
-import type { FollowUp, Lane, NotBefore, State, StopReason } from './model.ts';
+import type { FollowUp, Lane, NotBefore, Outcome, State, StopReason } from './model.ts';
 import type { ModelItem } from './world.ts';
 
 export type Row = {
@@ -11,6 +11,7 @@ export type Row = {
   id: string;
   state: State;
   stopReason: StopReason | null;
+  outcome: Outcome | null;
   priority: number;
   metadata: string;
   maxHandOuts: number | null;
@@ -39,7 +40,7 @@ const notBefore = (instant: RawBuilder<unknown>) =>
   sql`case when ${instant} is null then 'none' when ${instant} <= clock_timestamp() then 'past' else 'future' end`;
 
 /** Of `work_items w`. */
-export const rowColumns = sql`w.seq::text, w.id, w.state, w.stop_reason as "stopReason", w.priority::integer, w.metadata::text,
+export const rowColumns = sql`w.seq::text, w.id, w.state, w.stop_reason as "stopReason", w.outcome, w.priority::integer, w.metadata::text,
   w.max_hand_outs as "maxHandOuts", w.hand_out_count as "handOutCount", ${notBefore(sql`w.not_before`)} as "notBefore",
   w.follow_up::text as "followUp", ${notBefore(sql`(w.follow_up ->> 'not_before')::timestamptz`)} as "followUpNotBefore",
   w.requeued_from as "requeuedFrom", ${rfc3339(sql`w.last_heartbeat`)} as "lastHeartbeat",
@@ -54,7 +55,7 @@ const SECONDS_PASSED_MAX = 20;
 
 /** What the row must be, by the model. */
 export function checkRow(item: ModelItem, row: Row): void {
-  const { id, seq, state, stopReason, priority, metadata, maxHandOuts, handOutCount, notBefore } = item;
+  const { id, seq, state, stopReason, outcome, priority, metadata, maxHandOuts, handOutCount, notBefore } = item;
   const { followUp, requeuedFrom, lastHeartbeat, replaced, ttlSeconds, leaseSeconds: expected } = item;
   const { lane, attempt, maxAttempts, nextAttempt, handOvers, isCancelRequested, lastError, proof } = item;
   const { leaseSeconds, followUpNotBefore, whole: _, workerId, expiresAt, ...found } = row;
@@ -66,7 +67,7 @@ export function checkRow(item: ModelItem, row: Row): void {
       followUp: row.followUp === null ? null : toFollowUp(JSON.parse(row.followUp), followUpNotBefore),
     },
     {
-      ...{ id, seq, state, stopReason, priority, metadata, maxHandOuts, handOutCount, notBefore },
+      ...{ id, seq, state, stopReason, outcome, priority, metadata, maxHandOuts, handOutCount, notBefore },
       ...{ followUp, requeuedFrom, lastHeartbeat, replaced, ttlSeconds },
       ...{ lane, attempt, maxAttempts, nextAttempt, handOvers, isCancelRequested, lastError },
     },

@@ -86,9 +86,11 @@ export class World {
 
   /** What is known beside the items. */
   private async readFacts(): Promise<string[]> {
-    const { handOuts, requestIds, environments } = this.database.names;
+    const { handOuts, requestIds, environments, workResults } = this.database.names;
     const facts = await this.database.rows(sql<{ fact: string }>`
-      select h.item_seq || ' was ' || h.work_id as fact from ${handOuts} h
+      select h.item_seq || ' was ' || h.work_id || case when h.reason in ('released', 'failed') then ' ' || h.reason else '' end as fact
+        from ${handOuts} h
+      union all select r.item_seq || ' has ' || r.result from ${workResults} r
       union all select r.item_seq || ' answers ' || r.environment_id || ' ' || r.request_id from ${requestIds} r
       union all select e.id || ' paused ' || (e.paused_at is not null)::text || ' cap ' || coalesce(e.max_hand_outs::text, 'none')
         || case when e.fallback_after_ms is null then '' else ' falls back' end
@@ -98,7 +100,11 @@ export class World {
 
   private facts(): string[] {
     return [
-      ...this.items.flatMap((item) => item.oldIds.map((id) => `${item.seq} was ${id}`)),
+      ...this.items.flatMap((item) => {
+        const ends = new Map([...item.handedBack].map(([handOut, end]) => [handOut.item.id, end]));
+        return item.oldIds.map((id) => [item.seq, 'was', id, ends.get(id)].filter(Boolean).join(' '));
+      }),
+      ...this.items.flatMap(({ seq, result }) => (result === null ? [] : [`${seq} has ${result}`])),
       ...[...this.requests].map(([request, item]) => `${item.seq} answers ${request}`),
       ...Object.values(this.environments).map((id) => {
         const { isPaused, maxHandOuts, fallsBack } = this.environmentOf(id);
@@ -139,7 +145,7 @@ export class World {
     const fresh = model.newItem(placeOf(this, slot), { id, seq, createdAt }, work, requeuedFrom);
     const item: ModelItem = {
       ...fresh,
-      reservedBy: null,
+      ...{ reservedBy: null, heldBy: null, handedBack: new Map() },
       name: slot + "'".repeat(times),
       slot,
       handOuts: [],

@@ -1,4 +1,5 @@
-import t, { type Test } from 'tap';
+import { sql } from 'kysely';
+import t from 'tap';
 import type { Database } from '../../src/db/connect.ts';
 import { cancelSession } from '../../src/queue/cancel-session.ts';
 import { heartbeat } from '../../src/queue/heartbeat.ts';
@@ -15,13 +16,15 @@ import { rowBySeq } from '../support/places.ts';
 
 type Held = Awaited<ReturnType<typeof holdOne>>;
 
-async function holdOne(t: Test) {
-  const server: Server = await testServer(t);
+const server: Server = await testServer(t);
+const { database, environment } = server;
+
+/** The one item that there is. */
+async function holdOne() {
+  await database.rows(sql`delete from ${database.names.workItems}`);
   const held = await holding(server, 'session', 'active');
-  const { environment, database } = server;
-  const environmentId = environment.id;
   const { seq } = await rowOf(database, held.id);
-  return { server, database, environmentId, seq, ...held, row: () => rowBySeq(database, seq) };
+  return { server, database, environmentId: environment.id, seq, ...held, row: () => rowBySeq(database, seq) };
 }
 
 /** What holders say, as a statement and as a request. */
@@ -113,7 +116,7 @@ for (const [name, other] of Object.entries(OTHERS) as [keyof typeof OTHERS, Verb
     const expected = PAIRS[name](ours);
 
     t.test(`${ours} that waits for a ${name} acts on what that has left`, async (t) => {
-      const held = await holdOne(t);
+      const held = await holdOne();
       const first = await hold(t, held.database, (database) => other.act(database, held));
       const second = verb.ask(held);
       await first.untilBlocked();
@@ -125,7 +128,7 @@ for (const [name, other] of Object.entries(OTHERS) as [keyof typeof OTHERS, Verb
     });
 
     t.test(`a ${name} that waits for ${ours} finds what that has left`, async (t) => {
-      const held = await holdOne(t);
+      const held = await holdOne();
       const first = await hold(t, held.database, (database) => verb.act(database, held));
       const second = other.ask(held);
       await first.untilBlocked();
@@ -141,7 +144,7 @@ for (const [name, other] of Object.entries(OTHERS) as [keyof typeof OTHERS, Verb
 for (const [ours, verb] of Object.entries(OURS) as [Ours, Verb][]) {
   for (const end of ['commit', 'rollback'] as const) {
     t.test(`${ours}, sent again while the first still runs, is answered the same and done once; ${end}`, async (t) => {
-      const held = await holdOne(t);
+      const held = await holdOne();
       const first = await hold(t, held.database, (database) => verb.act(database, held));
       const again = verb.ask(held);
       await first.untilBlocked();
@@ -158,7 +161,7 @@ for (const [ours, verb] of Object.entries(OURS) as [Ours, Verb][]) {
   }
 
   t.test(`${ours} that waits for the re-hand-out of what has lapsed changes nothing`, async (t) => {
-    const held = await holdOne(t);
+    const held = await holdOne();
     await lapse(held.database, held.id);
     const taker = { workerId: 'next', reclaimOlderThanMs: 60_000 };
     const first = await hold(t, held.database, (database) => poll(database, held.environmentId, [taker], LOOK));
@@ -170,7 +173,7 @@ for (const [ours, verb] of Object.entries(OURS) as [Ours, Verb][]) {
   });
 
   t.test(`${ours} that waits for the sweep of what has lapsed changes nothing`, async (t) => {
-    const held = await holdOne(t);
+    const held = await holdOne();
     await lapse(held.database, held.id, 3);
     const first = await hold(t, held.database, (database) => sweep(database, DEFAULT_SETTINGS));
     const second = verb.ask(held);
@@ -181,7 +184,7 @@ for (const [ours, verb] of Object.entries(OURS) as [Ours, Verb][]) {
   });
 
   t.test(`a poll passes by what ${ours} is about, and finds it where it was given back`, async (t) => {
-    const held = await holdOne(t);
+    const held = await holdOne();
     const { call, work } = held.server;
     const first = await hold(t, held.database, (database) => verb.act(database, held));
     t.equal((await call('GET', work('/poll'))).json, null);
