@@ -7,7 +7,7 @@ import {
   type EnqueueRequest,
   type Logger,
 } from '../../src/index.ts';
-import { OPERATOR_KEY, type Server, testServer, until } from '../support/harness.ts';
+import { lapse, OPERATOR_KEY, type Server, testServer, until } from '../support/harness.ts';
 import { handlers } from './handlers.ts';
 
 /** What is enqueued in each lane, and what has to be left of it. */
@@ -168,5 +168,30 @@ t.test('one module of handlers leaves the same rows behind in both lanes', async
     // Who asked for an item to end is told by other words, and by the item's own name.
     const but = isStopped === true ? { reason: null, error: null } : {};
     t.same({ ...(inProcess[index] as object), ...but }, { ...(overWire[index] as object), ...but }, act);
+  }
+});
+
+t.test('what a dead host had begun is told to the next one in both lanes', async (t) => {
+  const server = await testServer(t, { engine: 'postgres', background: true });
+  const { database, queue } = server;
+  const lanes = await lanesOf(server);
+  const request = { sessionId: 'begun', input: { act: 'answer what it was given' } };
+  const inProcess = (await queue.enqueue({ environmentId: lanes.process.environmentId, ...request })).item;
+  t.match(await queue.claim('tool_exec', { ttlSeconds: 60, workerId: 'dead' }), { id: inProcess.id });
+  const overWire = (await queue.enqueue({ environmentId: lanes.wire.environmentId, ...request })).item;
+  await queue.poll({ environmentId: lanes.wire.environmentId, workerId: 'dead' });
+  await queue.ackOne({ environmentId: lanes.wire.environmentId, id: overWire.id });
+  for (const { id } of [inProcess, overWire]) await lapse(database, id);
+  for (const lane of [lanes.process, lanes.wire]) {
+    const stopping = new AbortController();
+    const running = lane.run(stopping.signal);
+    t.teardown(() => {
+      stopping.abort();
+      return running;
+    });
+  }
+  for (const { seq } of [inProcess, overWire]) {
+    await until('it ended', async () => (await left(server, seq)).state === 'stopped', DONE_MS_MAX);
+    t.match(await left(server, seq), { ...SUCCEEDED, result: { isReclaimed: true, attempt: 1 } });
   }
 });
