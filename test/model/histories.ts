@@ -30,6 +30,7 @@ type End =
   | 'give back unseen'
   | 'release'
   | 'release for later'
+  | 'calls of the holder before'
   | 'report success'
   | 'report failure'
   | 'report final failure'
@@ -72,6 +73,15 @@ const ENDS: readonly (readonly End[])[] = [
     ['report final failure', 'report final failure'],
     ['stop', 'report failure'],
     ['cap of 1', 'release', 'sweep'],
+  ],
+  ...[
+    ['stop', 'report failure'],
+    ['stop', 'report failure'],
+    ['stop', 'report failure', 'report failure'],
+  ],
+  ...[
+    ['poll', 'calls of the holder before'],
+    ['poll', 'calls of the holder before'],
   ],
   ['stop', 'stop', 'forced stop of the one before'],
   ['cap of 2', 'poll', 'give back unseen', 'cap of 1', 'sweep'],
@@ -131,6 +141,11 @@ function stepsOf({ slot, work, requestId, reaches, followedBy, lapsedSecondsAgo,
     'cap of 2': [{ verb: 'cap', environment, maxHandOuts: 2 }],
     release: [{ ...release, isDelayed: false }],
     'release for later': [{ ...release, isDelayed: true }],
+    'calls of the holder before': [
+      { ...release, earlier: true, isDelayed: false },
+      { ...report, earlier: true, status: 'succeeded' },
+      { ...report, earlier: true, status: 'failed' },
+    ],
     'report success': [{ ...report, status: 'succeeded' }],
     'report failure': [{ ...report, status: 'failed' }],
     'report final failure': [{ ...report, status: 'failed', isFinal: true }],
