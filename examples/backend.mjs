@@ -17,33 +17,32 @@ async function call(method, path, { as = key, body } = {}) {
 
 /** Keeps the lease of an item until `over`; aborts `stop` when somebody asked for it to end, or it is not ours any more. */
 async function keep(path, stop, over) {
-  try {
-    for (let beat = 'NO_HEARTBEAT'; !over.aborted; ) {
-      const told = await call('POST', `${path}/heartbeat?expected_last_heartbeat=${encodeURIComponent(beat)}`);
-      beat = told.last_heartbeat;
-      if (told.state !== 'active') stop.abort(new Error(`it is ${told.state}`));
-      const ended = new Promise((resolve) => over.addEventListener('abort', resolve, { once: true }));
-      await Promise.race([sleep((told.ttl_seconds * 1_000) / 3), ended]);
-    }
-  } catch (error) {
-    stop.abort(error);
+  for (let beat = 'NO_HEARTBEAT'; !over.aborted; ) {
+    const told = await call('POST', `${path}/heartbeat?expected_last_heartbeat=${encodeURIComponent(beat)}`);
+    beat = told.last_heartbeat;
+    if (told.state !== 'active') stop.abort(new Error(`it is ${told.state}`));
+    const ended = new Promise((resolve) => over.addEventListener('abort', resolve, { once: true }));
+    await Promise.race([sleep((told.ttl_seconds * 1_000) / 3), ended]);
   }
 }
 
 async function run({ id, environment_id, secret }) {
   const item = `environments/${environment_id}/work/${id}`;
-  const as = JSON.parse(atob(secret)).sessions_token; // stands for this hand-out alone
+  const as = JSON.parse(Buffer.from(secret, 'base64url')).sessions_token; // stands for this hand-out alone
   await call('POST', `/v1/${item}/ack`);
   const [stop, over] = [new AbortController(), new AbortController()];
-  const keeping = keep(`/v1/${item}`, stop, over.signal);
-  const { input } = await call('GET', `/control/v1/${item}/input`, { as });
-  const report = await work(input, stop.signal).then(
-    (result) => ({ status: 'succeeded', result }),
-    (error) => ({ status: 'failed', error: `${error}`.slice(0, 2_000) }),
-  );
-  await call('PATCH', `/control/v1/${item}`, { as, body: report });
-  over.abort();
-  await keeping;
+  const keeping = keep(`/v1/${item}`, stop, over.signal).catch((error) => stop.abort(error));
+  try {
+    const { input } = await call('GET', `/control/v1/${item}/input`, { as });
+    const report = await work(input, stop.signal).then(
+      (result) => ({ status: 'succeeded', result }),
+      (error) => ({ status: 'failed', error: `${error}`.slice(0, 2_000) }),
+    );
+    await call('PATCH', `/control/v1/${item}`, { as, body: report });
+  } finally {
+    over.abort(); // whatever was refused: a lease that nobody works under is to lapse
+    await keeping;
+  }
 }
 
 async function work(input, signal) {

@@ -40,6 +40,7 @@ function build() {
   const callers = {
     identify: async (credential: string) => CALLERS[credential],
     environmentOfSession: async () => 'env_1',
+    isHolding: async () => true,
   } as Partial<Callers> as Callers;
   const app = fastify({ exposeHeadRoutes: false });
   app.setErrorHandler((error, request, reply) => sendError(error, request, reply));

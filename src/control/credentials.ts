@@ -31,18 +31,18 @@ export type EnvironmentCaller = {
   readonly minQueuedAgeMs: number;
 };
 
+/** Who holds, or held, an item: its sessions token. */
+export type SessionCaller = {
+  readonly kind: 'session';
+  readonly environmentId: string;
+  readonly workId: string;
+  readonly sessionId: string;
+  /** Of the token: proof of its hand-out. */
+  readonly tokenHash: string;
+};
+
 /** Who calls, as far as a credential tells (contract §2). */
-export type Caller =
-  | ApiCaller
-  | EnvironmentCaller
-  | {
-      readonly kind: 'session';
-      readonly environmentId: string;
-      readonly workId: string;
-      readonly sessionId: string;
-      /** Of the token: proof of its hand-out. */
-      readonly tokenHash: string;
-    };
+export type Caller = ApiCaller | EnvironmentCaller | SessionCaller;
 
 const TOKENS_MAX = 20_000;
 const SESSIONS_MAX = 20_000;
@@ -134,6 +134,14 @@ export function createCallers({ database, operatorKey }: CallersOptions) {
 
     /** Whose key is stored as this, while it is good. */
     identifyByHash: async (hash: string) => asOperator(hash) ?? byKey(hash),
+
+    /** Whether the hand-out of this token goes on, under a live lease (its reservation included). Asks the database each time. */
+    async isHolding({ workId, tokenHash }: SessionCaller): Promise<boolean> {
+      const found = await database.rows(sql`
+        select from ${workItems} w where w.id = ${workId} and w.sessions_token_hash = ${tokenHash}
+          and w.state <> 'stopped' and w.lease_expires_at > clock_timestamp()`);
+      return found.length > 0;
+    },
 
     /** Of a session of the relay, also of one that was deleted since it was asked for; undefined where there is none. */
     async environmentOfSession(sessionId: string): Promise<string | undefined> {

@@ -5,7 +5,7 @@ import { HttpError } from './errors.ts';
 /**
  * Whom a route lets in (contract §2). `operator`: API keys. `environment`: also its own environment keys. `item`: also the
  * item's own sessions token. `holder`: API keys and the item's own sessions token. `member`: API keys, the environment's own keys and the sessions
- * tokens of all its items. `session`: API keys, the key of the session's environment, and
+ * tokens of all its items, while their hand-outs go on. `session`: API keys, the key of the session's environment, and
  * the session's own tokens. `upstream`: every known credential; what is theirs the path tells (`src/http/upstream/vouch.ts`). `anyone`: no
  * credential. Of API keys, those that are read-only get in where nothing is changed: see `isRead`.
  */
@@ -62,7 +62,8 @@ export async function authorise(request: FastifyRequest, access: Access, callers
   const isElsewhere = home !== undefined && home !== caller.environmentId;
   if (caller.kind === 'session') {
     if (access === 'session' && caller.sessionId === sessionId && !isElsewhere) return caller;
-    if (access === 'member' && caller.environmentId === environmentId) return caller;
+    if (access === 'member' && caller.environmentId === environmentId && (await callers.isHolding(caller)))
+      return caller;
     const isOwnItem = caller.environmentId === environmentId && caller.workId === workId;
     if ((access === 'item' || access === 'holder') && isOwnItem) return caller;
     throw forbidden();

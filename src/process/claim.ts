@@ -147,7 +147,9 @@ async function take(
         lapsed_acknowledged_at = null, lapsed_started_at = null, lapsed_heartbeat = null
       from taken t where w.seq = t.seq
       returning ${itemSource('w')}, w.worker_id, w.hand_out_count, w.lease_expires_at, w.attempt, w.max_attempts,
-        w.hand_over_count > 0 or (t.lane = 'wire' and t.handed_out_at is not null) as is_reclaimed
+        w.hand_over_count > 0 or (t.lane = 'wire' and t.handed_out_at is not null) or exists (
+          select from ${handOuts} h where h.item_seq = w.seq and h.reason in ('startup_lease_lapsed', 'lease_lapsed')
+        ) as is_reclaimed
     )${lapsed === undefined ? sql`` : sql`, ${endDoomed(names, settings, lapsed)}`}
     select ${itemAnswer('c')}, c.worker_id as "workerId", c.hand_out_count as "handOut",
       ${rfc3339(sql`c.lease_expires_at`)} as "expiresAt", c.attempt,

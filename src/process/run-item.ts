@@ -76,7 +76,8 @@ async function outcomeOf<Transaction>(
     if (!VERDICTS.includes(verdict)) throw new TypeError(`onReclaimed must answer one of ${VERDICTS.join(', ')}`);
     if (verdict === 'done') return { kind: 'done', settlement: undefined, result: undefined };
     if (verdict === 'fail') return { kind: 'failed', error: 'given up after its claimant died', isFinal: true };
-    const answer = (await handler?.(item, context)) ?? undefined;
+    if (handler === undefined) throw new TypeError(`there is no handler for ${item.kind}`);
+    const answer = (await handler(item, context)) ?? undefined;
     if (typeof answer === 'function') return { kind: 'done', settlement: answer, result: undefined };
     if (answer !== undefined && !(typeof answer === 'object' && 'result' in answer)) {
       throw new TypeError('a handler must answer its settlement, a function, or { result }, or nothing');

@@ -97,7 +97,7 @@ const rearm = (database: Database, id: string): Promise<Outcome> =>
   });
 
 const LIVE: ReadonlySet<WorkState> = new Set(['queued', 'starting', 'active']);
-const DECISIONS: ReadonlySet<string> = new Set(['operator', 'cancelled', 'exhausted']);
+const DECISIONS: ReadonlySet<string> = new Set(['operator', 'cancelled', 'exhausted', 'failed']);
 
 type LastItem = {
   readonly state: WorkState;

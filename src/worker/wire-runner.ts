@@ -1,6 +1,6 @@
 import { hostname } from 'node:os';
 import type { Static } from 'typebox';
-import { type ClientOptions, ControlError, createCall } from '../client/call.ts';
+import { ControlError, createCall, wait } from '../client/call.ts';
 import { openEvents } from '../client/open-events.ts';
 import type { QueueTransaction } from '../db/connect.ts';
 import { checkRunner } from '../process/check-runner.ts';
@@ -9,7 +9,7 @@ import { QueueError } from '../queue/errors.ts';
 import { mintId } from '../queue/ids.ts';
 import { checkText, LIMITS } from '../queue/limits.ts';
 import type { Caller } from '../wire/caller.ts';
-import { createWireStore } from './wire-store.ts';
+import { createWireStore, isTransient, WIRE_KIND } from './wire-store.ts';
 
 export type WireRunnerOptions<Transaction = QueueTransaction> = Omit<
   RunnerOptions<Transaction>,
@@ -22,6 +22,8 @@ export type WireRunnerOptions<Transaction = QueueTransaction> = Omit<
 };
 
 const ADDRESS_CHARACTERS_MAX = 2_048;
+/** An event stream that was refused is asked for again after this. */
+const AGAIN_MS = 30_000;
 /** The key is not, or no longer, good for this: another try would be answered the same. */
 const FINAL: readonly (number | undefined)[] = [401, 403, 404];
 
@@ -36,6 +38,9 @@ export function createWireRunner<Transaction = QueueTransaction>(options: WireRu
   checkText('key', key, LIMITS.tokenCharacters);
   if (!/^https?:\/\//.test(url) || !URL.canParse(url)) {
     throw new QueueError('invalid_request', 'url must be an address, such as http://127.0.0.1:8080');
+  }
+  if (!/^[\x20-\x7e]+$/.test(workerId)) {
+    throw new QueueError('invalid_request', 'workerId must be printable ASCII: it goes in a header');
   }
   const listeners = new Set<() => void>();
   const onWork = (listener: () => void) => {
@@ -58,19 +63,40 @@ export function createWireRunner<Transaction = QueueTransaction>(options: WireRu
   };
   const store = createWireStore<Transaction>({ url, key, environmentId: '', workerId, fetch, onWork });
   const { logger } = checkRunner<Transaction>({ ...others, workerId, store });
-  if (others.handlers.tool_exec === undefined) {
-    throw new QueueError('invalid_request', 'handlers must have one for tool_exec: nothing else goes over the wire');
+  if (others.handlers[WIRE_KIND] === undefined) {
+    throw new QueueError('invalid_request', `handlers must have one for ${WIRE_KIND}: nothing else goes over the wire`);
   }
 
-  /** Hints, for as long as the server has any. */
+  /** Hints, whenever the server has any. */
   async function listen(environmentId: string, signal: AbortSignal): Promise<void> {
-    try {
-      for await (const { type } of openEvents(client, environmentId, { signal })) {
-        if (type !== 'stop_requested' && type !== 'lock_released') for (const listener of listeners) listener();
+    while (!signal.aborted) {
+      try {
+        for await (const { type } of openEvents(client, environmentId, { signal })) {
+          if (type !== 'stop_requested' && type !== 'lock_released') for (const listener of listeners) listener();
+        }
+      } catch (error) {
+        logger.warn({ err: error }, 'work is looked for by the clock alone: there is no event stream');
       }
-    } catch (error) {
-      logger.warn({ err: error }, 'work is looked for by the clock alone: there is no event stream');
+      await wait(AGAIN_MS, signal).catch(() => {});
     }
+  }
+
+  /** Asks until there is an answer; undefined: it was not waited for. Throws ControlError. Refuses: invalid_request. */
+  async function environmentOf(signal: AbortSignal): Promise<string | undefined> {
+    while (!signal.aborted) {
+      try {
+        const { environment_id } = await createCall({ ...client, retriesMax: 4 })<Static<typeof Caller>>(
+          ...(['GET', '/caller', { signal }] as const),
+        );
+        if (environment_id !== null) return environment_id;
+        throw new QueueError('invalid_request', 'key must be an environment key, not an API key');
+      } catch (error) {
+        if (signal.aborted) return undefined;
+        if (!isTransient(error)) throw error;
+        logger.warn({ err: error }, 'the server does not answer yet');
+      }
+    }
+    return undefined;
   }
 
   return {
@@ -80,7 +106,7 @@ export function createWireRunner<Transaction = QueueTransaction>(options: WireRu
       signal.addEventListener('abort', end, { once: true });
       let refusal: ControlError | undefined;
       try {
-        const environmentId = await environmentOf(client, signal);
+        const environmentId = await environmentOf(signal);
         if (environmentId === undefined) return;
         const runner = runnerOf(environmentId, (error) => {
           refusal = error;
@@ -100,15 +126,3 @@ export function createWireRunner<Transaction = QueueTransaction>(options: WireRu
 }
 
 export type WireRunner = ReturnType<typeof createWireRunner>;
-
-/** Asks until there is an answer; undefined: it was not waited for. Throws ControlError. Refuses: invalid_request. */
-async function environmentOf(client: ClientOptions, signal: AbortSignal): Promise<string | undefined> {
-  try {
-    const { environment_id } = await createCall(client)<Static<typeof Caller>>('GET', '/caller', { signal });
-    if (environment_id !== null) return environment_id;
-  } catch (error) {
-    if (signal.aborted) return undefined;
-    throw error;
-  }
-  throw new QueueError('invalid_request', 'key must be an environment key, not an API key');
-}

@@ -2,7 +2,7 @@ import type { Static } from 'typebox';
 import { ControlError, createCall, path } from '../client/call.ts';
 import type { Claimed } from '../process/claim.ts';
 import { messageOf } from '../process/error-message.ts';
-import type { Lease } from '../process/lease.ts';
+import { type Lease, LeaseError } from '../process/lease.ts';
 import type { Renewal, RunnerStore, Settled } from '../process/store.ts';
 import { checkInput } from '../queue/check-enqueue.ts';
 import { QueueError } from '../queue/errors.ts';
@@ -26,6 +26,8 @@ export type WireStoreOptions = {
 
 type Call = ReturnType<typeof createCall>;
 
+/** All that goes over the wire. */
+export const WIRE_KIND = 'tool_exec' as const;
 const NO_HEARTBEAT = 'NO_HEARTBEAT';
 /** Of the first heartbeat: when its answer is lost the item may be held already, by nobody who knows. */
 const FIRST_BEATS_MAX = 3;
@@ -81,24 +83,28 @@ export function createWireStore<Transaction>({
   }
 
   async function take(polled: Work, ttlSeconds: number): Promise<Claimed> {
-    const { sessions_token: sessionsToken } = JSON.parse(atob(polled.secret ?? ''));
+    const secret = Buffer.from(polled.secret ?? '', 'base64url').toString();
+    const { sessions_token: sessionsToken } = JSON.parse(secret);
     const acked = await wire<Work>('POST', `${work}${path`/${polled.id}`}/ack`);
     const { id } = acked;
-    const lease = await begin(
-      {
-        ...{ environmentId, id, sessionsToken, heartbeat: NO_HEARTBEAT, isCancelRequested: false },
-        ...{ seq: id, workerId, handOut: 0, expiresAt: '', askedAtMs: performance.now(), ttlSeconds },
-      },
-      ttlSeconds,
-    );
-    const given = await asHolder(lease)<Static<typeof WorkInput>>('GET', `${own(lease)}/input`);
-    return Object.freeze({
-      ...{ id, seq: id, environmentId, sessionId: acked.data.id, kind: given.kind, state: 'active' as const },
-      ...{ metadata: acked.metadata, createdAt: acked.created_at, acknowledgedAt: acked.acknowledged_at },
-      ...{ startedAt: acked.started_at, lastHeartbeat: lease.heartbeat, stopRequestedAt: null, stoppedAt: null },
-      ...{ traceContext: given.trace_context, input: given.input, attempt: given.attempt },
-      ...{ maxAttempts: given.max_attempts, isReclaimed: given.is_reclaimed, lease },
-    });
+    const reserved: WireLease = {
+      ...{ environmentId, id, sessionsToken, heartbeat: NO_HEARTBEAT, isCancelRequested: false },
+      ...{ seq: id, workerId, handOut: 0, expiresAt: '', askedAtMs: performance.now(), ttlSeconds },
+    };
+    try {
+      // Before the item is held: what fails here leaves it as one that nobody has begun.
+      const given = await asHolder(reserved)<Static<typeof WorkInput>>('GET', `${own(reserved)}/input`);
+      if (typeof given.is_reclaimed !== 'boolean') {
+        throw new QueueError(
+          'unavailable',
+          'the server is of a version before this one: it tells no worker what it needs',
+        );
+      }
+      return toClaimed(acked, given, await begin(reserved, ttlSeconds));
+    } catch (error) {
+      if (!isRefusal(error)) await end(reserved, 'POST', '/release', {}).catch(() => {}); // it lapses all the same
+      throw error;
+    }
   }
 
   /** Ends this hand-out, by its token. */
@@ -115,13 +121,13 @@ export function createWireStore<Transaction>({
 
   return {
     async claim(what, { ttlSeconds }) {
-      if (what !== 'tool_exec') return null; // all that goes over the wire
+      if (what !== WIRE_KIND) return null;
       const polled = await wire<Work | null>('GET', `${work}/poll`, { headers: { 'anthropic-worker-id': workerId } });
       if (polled === null) return null;
       try {
         return await take(polled, ttlSeconds);
       } catch (error) {
-        if (isRefusal(error)) return null; // another has it by now, or it was ended
+        if (isRefusal(error) || error instanceof LeaseError) return null; // another has it by now, or it was ended
         throw error;
       }
     },
@@ -145,6 +151,15 @@ export function createWireStore<Transaction>({
   };
 }
 
+const toClaimed = (acked: Work, given: Static<typeof WorkInput>, lease: WireLease): Claimed =>
+  Object.freeze({
+    ...{ id: acked.id, seq: acked.id, environmentId: lease.environmentId, sessionId: acked.data.id, kind: WIRE_KIND },
+    ...{ state: 'active' as const, metadata: acked.metadata, createdAt: acked.created_at },
+    ...{ acknowledgedAt: acked.acknowledged_at, startedAt: acked.started_at, lastHeartbeat: lease.heartbeat },
+    ...{ stopRequestedAt: null, stoppedAt: null, traceContext: given.trace_context, input: given.input },
+    ...{ attempt: given.attempt, maxAttempts: given.max_attempts, isReclaimed: given.is_reclaimed, lease },
+  });
+
 const noTransactions = async (): Promise<never> => {
   throw new QueueError(
     'invalid_request',
@@ -154,14 +169,20 @@ const noTransactions = async (): Promise<never> => {
 
 const isRefusal = (error: unknown): error is ControlError => error instanceof ControlError;
 
+/** Also what is not the server's own answer, whatever its status: a front says 404 while nothing is behind it. */
+export function isTransient(error: unknown): boolean {
+  if (!(error instanceof ControlError)) return false;
+  const { status = 503, type } = error;
+  return type === 'unknown_error' || status === 429 || status >= 500;
+}
+
 /** The server's refusals come out as they are; that it is away, or too busy, as the store's own failure. */
 function orUnavailable(call: Call) {
   return async <Answer>(...asked: Parameters<Call>): Promise<Answer> => {
     try {
       return await call<Answer>(...asked);
     } catch (error) {
-      const status = error instanceof ControlError ? (error.status ?? 503) : 0;
-      if (status !== 429 && status < 500) throw error;
+      if (!isTransient(error)) throw error;
       throw new QueueError('unavailable', error instanceof Error ? error.message : 'no answer', { cause: error });
     }
   };

@@ -109,7 +109,7 @@ t.test('over HTTP every answer may be lost once: the call runs once, and the loc
 });
 
 t.test("keys of the environment and tokens of its items fly, too; another's are refused", async (t) => {
-  const { sessionsToken } = await holding(server, 'in flight', 'reserved');
+  const { sessionsToken } = await holding(server, 'in flight', 'active');
   for (const apiKey of [environmentKey, sessionsToken]) {
     t.equal(await remote({ apiKey }).singleFlight('by workers', { check: nothing, run: () => 'made' }), 'made');
   }

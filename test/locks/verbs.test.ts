@@ -253,7 +253,7 @@ for (const engine of ENGINES) {
       'keys of the environment and tokens of its items hold locks; read-only keys look, strangers do not',
       async (t) => {
         const { environment, environmentKey } = server;
-        const { sessionsToken } = await holding(server, `holder ${engine}`, 'reserved');
+        const { id: held, sessionsToken } = await holding(server, `holder ${engine}`, 'active');
         const elsewhere = await place();
         const stranger = (await issueKey(database, { environmentId: elsewhere.id, name: 'stranger' })).key;
         const readOnly = (await issueKey(database, { environmentId: null, name: 'board', role: 'read_only' })).key;
@@ -277,6 +277,10 @@ for (const engine of ENGINES) {
           t.equal((await locks.list()).status, listed);
         }
         checkRefusal(t, await lockRoutes(server, elsewhere.id, sessionsToken).acquire('call', 'one'), 403, 'elsewhere');
+        await server.call('POST', server.work(`/${held}/stop`), { body: { force: true } });
+        const late = lockRoutes(server, environment.id, sessionsToken);
+        checkRefusal(t, await late.release('call', json.token), 403, 'its hand-out is over');
+        checkRefusal(t, await late.list(), 403, 'its hand-out is over');
         t.strictSame(await lockRow(database, { environmentId: environment.id, name: 'call' }), before);
       },
     );

@@ -40,6 +40,17 @@ for (const engine of ENGINES) {
       t.match(await queue.poll({ environmentId }), { item: { id } });
     });
 
+    t.test('what a worker had begun and lost stays so when the next worker gives it back', async (t) => {
+      const id = await waiting();
+      await queue.poll({ environmentId });
+      await queue.ackOne({ environmentId, id });
+      await set(id, LAPSED);
+      const again = await queue.poll({ environmentId });
+      if (again === null) throw new Error('it is taken over');
+      await queue.release(again);
+      t.match(await claim(kind), { sessionId: again.item.sessionId, isReclaimed: true });
+    });
+
     t.test('before its time it is not, after it is: by the time since its creation', async (t) => {
       const id = await enqueue({ environmentId, kind });
       await isNotClaimed(t, id, 'too young');

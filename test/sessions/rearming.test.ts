@@ -67,6 +67,18 @@ for (const engine of ENGINES) {
       },
     );
 
+    t.test('what its worker set aside for good is not sent for again by itself', async (t) => {
+      const place = await relayPlace(server);
+      const { id } = await losing(server, place, 0);
+      const [item] = await itemsOf(database, id);
+      const polled = await queue.poll({ environmentId: place.environmentId });
+      if (polled === null || item === undefined) throw new Error('it is polled');
+      await queue.reportOutcome(polled, { status: 'failed', isFinal: true });
+      await queue.sweep();
+      t.equal((await itemsOf(database, id)).length, 1);
+      t.match(await sessionRow(database, id), { is_held: true });
+    });
+
     t.test('losses are forgotten where something moved, and only there', async (t) => {
       for (const [what, move, seconds] of [
         [

@@ -108,12 +108,12 @@ t.test('the library tells of what it is asked to stop for an operator', async (t
 t.test('who may read: API keys, the environment’s own keys and the tokens of its items, and nobody else', async (t) => {
   const { server, attach, open } = await scene(t);
   const { database, call, environment, environmentKey } = server;
-  const { sessionsToken } = await holding(server, 'held', 'reserved');
+  const { sessionsToken } = await holding(server, 'held', 'active');
   const readOnly = await issueKey(database, { environmentId: null, name: 'reader', role: 'read_only' });
   for (const key of [as, environmentKey, sessionsToken, readOnly.key]) t.equal((await attach(key)).status, 200);
 
   const elsewhere = await testServer(t, { database });
-  const other = await holding(elsewhere, 'held', 'reserved');
+  const other = await holding(elsewhere, 'held', 'active');
   const path = eventsPath(environment.id);
   for (const [what, key, status] of [
     ['none', null, 401],

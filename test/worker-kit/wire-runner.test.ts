@@ -134,6 +134,57 @@ t.test('answers that are lost cost nothing: the first heartbeat, a later one, th
   t.equal(runs, 1);
 });
 
+t.test(
+  "what a front answers in the server's stead is no refusal: asked again, nothing is lost, done once",
+  async (t) => {
+    const server = await testServer(t, { engine: 'postgres', background: true });
+    const fronted = new Set<string>();
+    let runs = 0;
+    start(t, server, {
+      ...{ backstopMs: 50, workerId: 'fronted' },
+      async fetch(input, init) {
+        const what = /caller|poll|ack|heartbeat|input|work_[^/]+$/.exec(new URL(`${input}`).pathname)?.[0] ?? '';
+        const call = what.startsWith('work_') ? 'outcome' : what;
+        if (call === '' || call === 'ack' || fronted.has(call)) return fetch(input, init);
+        fronted.add(call);
+        return new Response('404 page not found', { status: 404 });
+      },
+      handlers: { tool_exec: async () => ({ result: ++runs }) },
+    });
+    await server.enqueue('session');
+    await until('it is done', () => isOver(server, 'session'), 20_000);
+    t.same([...fronted].sort(), ['caller', 'heartbeat', 'input', 'outcome', 'poll']);
+    t.match(await rowOf(server, 'session'), { outcome: 'succeeded', attempt: 1 });
+    t.equal(runs, 1);
+  },
+);
+
+t.test('a server that does not tell what a worker needs, or how it likes its secret, costs no item', async (t) => {
+  const server = await testServer(t, { engine: 'postgres', background: true });
+  let old = 0;
+  const runs: unknown[] = [];
+  start(t, server, {
+    backstopMs: 50,
+    async fetch(input, init) {
+      const response = await fetch(input, init);
+      const { pathname } = new URL(`${input}`);
+      if (pathname.endsWith('/input') && ++old === 1) return Response.json({ input: null }); // of the version before
+      if (!pathname.endsWith('/poll')) return response;
+      const work = (await response.json()) as { secret: string } | null;
+      if (work === null) return Response.json(null);
+      const secret = JSON.parse(Buffer.from(work.secret, 'base64url').toString());
+      const odd = JSON.stringify({ ...secret, api_base_url: 'http://x/~~~>>>???' }); // has - and _ in base64url
+      return Response.json({ ...work, secret: Buffer.from(odd).toString('base64url') });
+    },
+    handlers: { tool_exec: async ({ isReclaimed }) => void runs.push(isReclaimed) },
+  });
+  await server.enqueue('session');
+  await until('the old one was asked', () => old === 1);
+  await until('it is done', () => isOver(server, 'session'), 20_000);
+  t.same(runs, [false], 'it was given back: nobody had begun it');
+  t.match(await rowOf(server, 'session'), { attempt: 1, hand_out_count: 1 });
+});
+
 t.test('an item that is stopped by force is left; its handler is told, and the next one is taken', async (t) => {
   const server = await testServer(t, { engine: 'postgres', background: true });
   const reasons: unknown[] = [];
@@ -200,6 +251,7 @@ t.test('what cannot work is refused before anything is asked, or by its first an
     [{ concurrency: 0 }, /concurrency/],
     [{ ttlSeconds: 0 }, /ttlSeconds/],
     [{ workerId: '' }, /workerId/],
+    [{ workerId: 'é\u{1F511}' }, /workerId must be printable ASCII/],
   ];
   for (const [wrong, message] of refused) {
     const options = { url, key, handlers: { tool_exec }, ...wrong };

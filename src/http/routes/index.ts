@@ -75,7 +75,7 @@ export function registerRoutes(app: App, options: RouteOptions): void {
   enqueueRoutes(app, options);
   cancelSessionRoute(app, aside);
   requeueRoute(app, aside);
-  inputRoute(app, aside);
+  inputRoute(app, options);
   resultRoute(app, aside);
   settingsRoutes(app, aside);
   pauseRoutes(app, aside);
