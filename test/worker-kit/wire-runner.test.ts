@@ -70,39 +70,70 @@ t.test('without the event stream work is found by the clock', async (t) => {
   t.match(warnings, [/by the clock alone/]);
 });
 
-t.test(
-  'a shutdown gives back what runs: nothing is counted against it, and the next worker has it at once',
-  async (t) => {
-    const server = await testServer(t, { engine: 'postgres', background: true });
-    const begun: string[] = [];
-    const first = start(t, server, {
-      ...{ workerId: 'first', graceSeconds: 0 },
-      handlers: {
-        async tool_exec({ id }, { signal }) {
-          begun.push(id);
-          await new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
-        },
-      },
-    });
-    const id = await server.enqueue('session');
-    await until('it runs', () => begun.length === 1);
-    t.same(begun, [id]);
-    first.stop();
-    await first.ended;
-    const given = await rowOf(server, 'session');
-    t.match(given, { state: 'queued', attempt: 1 });
-    t.not(given.id, id, 'under another id');
-    start(t, server, { workerId: 'second' });
-    await until('it is done', () => isOver(server, 'session'));
-    t.match(await rowOf(server, 'session'), { outcome: 'succeeded', attempt: 1, worker_id: 'second' });
-    const { call } = server;
-    const path = `/control/v1/environments/${server.environment.id}/work/${given.id}/history`;
-    const history = (
-      await call('GET', path.replace(`${given.id}`, `${(await rowOf(server, 'session')).id}`), { as: OPERATOR_KEY })
-    ).json;
-    t.match(history.hand_outs, [{ worker_id: 'first', outcome: 'released' }, { worker_id: 'second' }]);
+/** Runs until it is told. */
+const endless = (begun: string[]) => ({
+  async tool_exec({ id }: { readonly id: string }, { signal }: { readonly signal: AbortSignal }) {
+    begun.push(id);
+    await new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
   },
-);
+});
+
+async function handOutsOf(server: Server, sessionId: string) {
+  const { id } = await rowOf(server, sessionId);
+  const path = `/control/v1/environments/${server.environment.id}/work/${id}/history`;
+  return (await server.call('GET', path, { as: OPERATOR_KEY })).json.hand_outs;
+}
+
+t.test('a shutdown gives back what runs: nothing is counted against it, the next worker has it at once', async (t) => {
+  const server = await testServer(t, { engine: 'postgres', background: true });
+  const begun: string[] = [];
+  const first = start(t, server, {
+    ...{ workerId: 'first', graceSeconds: 0, concurrency: 1 },
+    handlers: endless(begun),
+  });
+  const id = await server.enqueue('session');
+  await until('it runs', () => begun.length === 1);
+  t.same(begun, [id]);
+  first.stop();
+  await first.ended;
+  const given = await rowOf(server, 'session');
+  t.match(given, { state: 'queued', attempt: 1 });
+  t.not(given.id, id, 'under another id');
+  start(t, server, { workerId: 'second' });
+  await until('it is done', () => isOver(server, 'session'));
+  t.match(await rowOf(server, 'session'), { outcome: 'succeeded', attempt: 1, worker_id: 'second' });
+  t.match(await handOutsOf(server, 'session'), [{ worker_id: 'first', outcome: 'released' }, { worker_id: 'second' }]);
+});
+
+t.test('a shutdown gives back what a poll brings that was under way, too', async (t) => {
+  const server = await testServer(t, { engine: 'postgres', background: true });
+  const begun: string[] = [];
+  const released = Promise.withResolvers<void>();
+  const asked: string[] = [];
+  const first = start(t, server, {
+    ...{ workerId: 'first', graceSeconds: 0, concurrency: 2 },
+    handlers: endless(begun),
+    async fetch(input, init) {
+      const call = new URL(`${input}`).pathname.split('/').at(-1) ?? '';
+      asked.push(call);
+      if (call === 'poll' && asked.includes('heartbeat')) await released.promise;
+      const response = await fetch(input, init);
+      if (call === 'release') released.resolve();
+      return response;
+    },
+  });
+  await server.enqueue('session');
+  await until(
+    'it runs, and the next poll is under way',
+    () => begun.length === 1 && asked.lastIndexOf('poll') > asked.indexOf('heartbeat'),
+  );
+  first.stop();
+  await first.ended;
+  t.match(await rowOf(server, 'session'), { state: 'queued', attempt: 1, last_error: null });
+  t.equal(begun.length, 1, 'it was not begun again');
+  const twice = { worker_id: 'first', outcome: 'released' };
+  t.match(await handOutsOf(server, 'session'), [twice, twice]);
+});
 
 t.test('answers that are lost cost nothing: the first heartbeat, a later one, the outcome', async (t) => {
   const server = await testServer(t, { engine: 'postgres', background: true });
