@@ -13,7 +13,7 @@ import { ack } from './queue/ack.ts';
 import { diagnose } from './queue/diagnosis.ts';
 import { type Enqueued, type EnqueueRequest, enqueue, enqueueAll, offeredOf } from './queue/enqueue.ts';
 import { heartbeat } from './queue/heartbeat.ts';
-import { holderOf } from './queue/holder.ts';
+import { holderByToken } from './queue/holder.ts';
 import { mintId } from './queue/ids.ts';
 import { checkRef, type Offered, type TraceContext, topicOf, type WorkRef } from './queue/items.ts';
 import { checkInteger, checkText, isStorable, LIMITS } from './queue/limits.ts';
@@ -240,14 +240,14 @@ export function createQueue({
 
     /** Gives an item back, now or `delayMs` later, by its hand-out. Refuses: not_found, precondition_failed, invalid_request (see `release`). */
     async release({ item, sessionsToken }: HandOut, { delayMs = 0 }: { delayMs?: number } = {}) {
-      const released = await release(database, { ...holderOf(item, sessionsToken), delayMs });
+      const released = await release(database, { ...holderByToken(item, sessionsToken), delayMs });
       if (released.isFree) wake(item.environmentId);
       return released;
     },
 
     /** Says what became of an item, by its hand-out. Refuses: not_found, precondition_failed, conflict, invalid_request (see `reportOutcome`). */
     async reportOutcome({ item, sessionsToken }: HandOut, report: Report) {
-      const request = { ...report, ...holderOf(item, sessionsToken), reason: 'worker' } as const;
+      const request = { ...report, ...holderByToken(item, sessionsToken), reason: 'worker' } as const;
       const reported = await reportOutcome(database, request, settings);
       if (reported.isFollowed) wake(item.environmentId);
       return reported;

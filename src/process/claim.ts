@@ -1,6 +1,7 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
 import { rfc3339 } from '../db/sql.ts';
+import { wasBegun } from '../queue/assignment.ts';
 import { mintId } from '../queue/ids.ts';
 import {
   handOutReached,
@@ -28,8 +29,8 @@ export type Claimed = WorkItem & {
   readonly attempt: number;
   readonly maxAttempts: number;
   /**
-   * Somebody who had it died, or let its lease lapse, in either lane: part of the work may be done. What was taken over in this lane stays
-   * so when it is given back or fails after that.
+   * Somebody who had begun it died, or let its lease lapse, in either lane: part of the work may be done. It stays so when it is given back
+   * or fails after that. A reservation that no worker acknowledged was not begun.
    */
   readonly isReclaimed: boolean;
 };
@@ -147,9 +148,7 @@ async function take(
         lapsed_acknowledged_at = null, lapsed_started_at = null, lapsed_heartbeat = null
       from taken t where w.seq = t.seq
       returning ${itemSource('w')}, w.worker_id, w.hand_out_count, w.lease_expires_at, w.attempt, w.max_attempts,
-        w.hand_over_count > 0 or (t.lane = 'wire' and t.handed_out_at is not null) or exists (
-          select from ${handOuts} h where h.item_seq = w.seq and h.reason in ('startup_lease_lapsed', 'lease_lapsed')
-        ) as is_reclaimed
+        ${wasBegun(names, sql`w`)} or (t.lane = 'wire' and t.lapsed_state <> 'queued') as is_reclaimed
     )${lapsed === undefined ? sql`` : sql`, ${endDoomed(names, settings, lapsed)}`}
     select ${itemAnswer('c')}, c.worker_id as "workerId", c.hand_out_count as "handOut",
       ${rfc3339(sql`c.lease_expires_at`)} as "expiresAt", c.attempt,

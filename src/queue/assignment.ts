@@ -1,5 +1,6 @@
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import type { Database } from '../db/connect.ts';
+import type { TableNames } from '../db/sql.ts';
 import { checkRef, notFound, presentId, type TraceContext, type WorkKind, type WorkRef } from './items.ts';
 import type { QueueSettings } from './settings.ts';
 
@@ -15,6 +16,13 @@ export type Assignment = {
   readonly isReclaimed: boolean;
   readonly traceContext: TraceContext | null;
 };
+
+/** Whoever had begun `w` let its lease lapse, in either lane: a reservation that nobody acknowledged was not begun. */
+export const wasBegun = ({ handOuts }: TableNames, w: RawBuilder<unknown>): RawBuilder<unknown> => sql`(
+        ${w}.hand_over_count > 0 or exists (
+          select from ${handOuts} h where h.item_seq = ${w}.seq and h.reason in ('startup_lease_lapsed', 'lease_lapsed')
+        )
+      )`;
 
 type Row = Omit<Assignment, 'input' | 'attempt' | 'maxAttempts' | 'traceContext'> & {
   readonly id: string | null;
@@ -33,13 +41,11 @@ export async function readAssignment(
   { maxAttempts }: Pick<QueueSettings, 'maxAttempts'>,
 ): Promise<Assignment> {
   checkRef({ environmentId, id });
-  const { workItems, workInputs, handOuts, environments } = database.names;
+  const { workItems, workInputs, environments } = database.names;
   const [row] = await database.rows(sql<Row>`
     select w.id, i.input, w.kind, w.attempt, w.traceparent, w.tracestate,
       coalesce(w.max_attempts, e.max_attempts, ${maxAttempts}::integer) as "maxAttempts",
-      w.hand_over_count > 0 or exists (
-        select from ${handOuts} h where h.item_seq = w.seq and h.reason in ('startup_lease_lapsed', 'lease_lapsed')
-      ) as "isReclaimed",
+      ${wasBegun(database.names, sql`w`)} as "isReclaimed",
       ${presentId(database.names, sql`${environmentId}`, sql`${id}`)} as "presentId"
     from (select 1) one left join ${workItems} w on w.id = ${id} and w.environment_id = ${environmentId}
       left join ${environments} e on e.id = w.environment_id left join ${workInputs} i on i.item_seq = w.seq`);

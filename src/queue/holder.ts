@@ -10,7 +10,7 @@ import { parseSessionsToken } from './sessions-token.ts';
 export type HolderRef = WorkRef & { readonly tokenHash: string | null };
 
 /** Of a hand-out, by its sessions token; any other text is nobody's. */
-export const holderOf = ({ environmentId, id }: WorkRef, sessionsToken: string): HolderRef => ({
+export const holderByToken = ({ environmentId, id }: WorkRef, sessionsToken: string): HolderRef => ({
   ...{ environmentId, id, tokenHash: parseSessionsToken(sessionsToken)?.hash ?? '' },
 });
 

@@ -90,6 +90,10 @@ export type Item<HandOut> = {
   /** Was active under its present id, also when it was put back to queued since. */
   wasActive: boolean;
   lastHeartbeat: string | null;
+  /** Put back to queued from a lease that lapsed, under its present id. */
+  isSwept: boolean;
+  /** One of its earlier hand-outs was acknowledged, and lapsed. */
+  wasBegun: boolean;
   /** What the stored beat replaced: the value that a marked retry may repeat. */
   replaced: string | null;
   metadata: Record<string, string>;
@@ -118,7 +122,17 @@ export const newItem = (
   ...{ ...place, ...row, priority, metadata: { ...metadata }, maxHandOuts, maxAttempts, notBefore, requeuedFrom },
   ...{ state: 'queued', stopReason: null, isOld: false, oldIds: [], handOutCount: 0, isLastHandOut: false },
   ...{ followUp: null, known: false, reservedBy: null, leaseSeconds: null, ttlSeconds: null, started: false },
-  ...{ wasActive: false, lastHeartbeat: null, replaced: null, isAged: false, attempt: 1, handOvers: 0, proof: null },
+  ...{
+    wasActive: false,
+    isSwept: false,
+    wasBegun: false,
+    lastHeartbeat: null,
+    replaced: null,
+    isAged: false,
+    attempt: 1,
+    handOvers: 0,
+    proof: null,
+  },
   ...{ outcome: null, result: null, heldBy: null, handedBack: new Map() },
   ...{ isCancelRequested: false, lastError: null, nextAttempt: place.lane === 'process' ? notBefore : 'none' },
 });

@@ -1,5 +1,5 @@
 import { byClaimOrder, type Environment, end, hasLapsed, type Item, type Proof } from './model.ts';
-import { isFree, isSpent } from './wire-lane.ts';
+import { isFree, isSpent, supersede } from './wire-lane.ts';
 
 /** What the issue of the process lane says of items that are claimed, in plain data. Knows nothing of `src`, and nothing of SQL. */
 type AnyItem = Item<unknown>;
@@ -53,6 +53,7 @@ export const claimable = <Some extends AnyItem>(
 export function claim(item: AnyItem, id: string, proof: Proof, ttlSeconds: number): void {
   if (id !== item.id) item.oldIds.push(item.id);
   if (item.state === 'active') item.handOvers += 1;
+  else supersede(item);
   item.handOutCount += 1;
   const { lastHeartbeat, replaced } = { lastHeartbeat: null, replaced: null };
   Object.assign(item, { id, proof, lane: 'process', state: 'active', leaseSeconds: ttlSeconds, ttlSeconds });

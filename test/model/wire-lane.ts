@@ -57,6 +57,7 @@ export function handOut<HandOut>(
   environment: Environment,
 ): void {
   if (item.known) item.oldIds.push(item.id);
+  supersede(item);
   requeue(item);
   item.handOutCount += 1;
   const isLastHandOut = isSpent(item, environment);
@@ -64,7 +65,18 @@ export function handOut<HandOut>(
   Object.assign(item, { id, known: true, wasActive: false, ...reserved });
 }
 
-export function requeue(item: AnyItem): void {
+/** Whoever had it let its lease lapse; a reservation that nobody acknowledged is not begun. */
+export function supersede(item: AnyItem): void {
+  if (item.isSwept || item.state !== 'queued') item.wasBegun = true;
+  item.isSwept = false;
+}
+
+export function sweep(item: AnyItem): void {
+  requeue(item);
+  item.isSwept = true;
+}
+
+function requeue(item: AnyItem): void {
   const reset = { leaseSeconds: null, ttlSeconds: null, started: false, lastHeartbeat: null, replaced: null };
   Object.assign(item, { state: 'queued', reservedBy: null, proof: null, ...reset });
 }
@@ -162,7 +174,15 @@ export function giveBack<HandOut>(
   item.handedBack.set(by, end);
   requeue(item);
   item.handOutCount -= 1;
-  Object.assign(item, { id, notBefore, known: false, wasActive: false, heldBy: null, isLastHandOut: false });
+  Object.assign(item, {
+    id,
+    notBefore,
+    known: false,
+    wasActive: false,
+    isSwept: false,
+    heldBy: null,
+    isLastHandOut: false,
+  });
 }
 
 /** Why it was to end stays the reason. */

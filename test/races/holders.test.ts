@@ -3,7 +3,7 @@ import t from 'tap';
 import type { Database } from '../../src/db/connect.ts';
 import { cancelSession } from '../../src/queue/cancel-session.ts';
 import { heartbeat } from '../../src/queue/heartbeat.ts';
-import { holderOf } from '../../src/queue/holder.ts';
+import { holderByToken } from '../../src/queue/holder.ts';
 import { reportOutcome } from '../../src/queue/outcome.ts';
 import { poll } from '../../src/queue/poll.ts';
 import { release } from '../../src/queue/release.ts';
@@ -34,7 +34,7 @@ type Verb = {
 };
 
 const path = ({ environmentId, id }: Held) => `/control/v1/environments/${environmentId}/work/${id}`;
-const ref = (held: Held) => holderOf(held, held.sessionsToken);
+const ref = (held: Held) => holderByToken(held, held.sessionsToken);
 const report = (body: { status: 'succeeded'; result: number } | { status: 'failed' }): Verb => ({
   act: (database, held) => reportOutcome(database, { ...ref(held), ...body, reason: 'worker' }, DEFAULT_SETTINGS),
   ask: (held) => held.server.call('PATCH', path(held), { as: held.sessionsToken, body }),

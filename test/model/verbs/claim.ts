@@ -76,11 +76,11 @@ export function take(
   const isRenamed = item.lane === 'wire' && item.known;
   assert.equal(claimed.id !== item.id, isRenamed, 'a new id exactly if a poll ever had it');
   assert(!item.oldIds.includes(claimed.id), 'an id is never used again');
-  const isReclaimed = item.state === 'active' || item.handOvers > 0 || isRenamed;
   const { seq, handOut, expiresAt, workerId: holder } = claimed.lease;
   assert.equal(holder, workerId);
   const proof: model.Proof = { seq, workerId, handOut, expiresAt };
   lane.claim(item, claimed.id, proof, ttlSeconds);
+  const isReclaimed = item.handOvers > 0 || item.wasBegun;
   world.prove(item, claimed.lease);
   agree(claimed, item);
   const { attempt, maxAttempts, input, traceContext } = claimed;

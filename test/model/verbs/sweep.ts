@@ -33,7 +33,7 @@ export async function sweep(world: World): Promise<Step> {
   }
   for (const item of lapsed) {
     world.met('sweep', item.state, 'requeued');
-    wire.requeue(item);
+    wire.sweep(item);
   }
   for (const item of spent) {
     const before = item.state;
