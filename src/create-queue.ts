@@ -1,6 +1,6 @@
 import { hostname } from 'node:os';
 import { sql } from 'kysely';
-import { type CallerTransaction, type Database, within } from './db/connect.ts';
+import type { CallerTransaction, Database } from './db/connect.ts';
 import { createHandOuts } from './dispatch/hand-outs.ts';
 import { createHints, type Hint, hintTopic } from './dispatch/hints.ts';
 import type { TakeRequest } from './dispatch/lines.ts';
@@ -9,28 +9,19 @@ import { createNotifier } from './dispatch/notifier.ts';
 import { createRefusals } from './dispatch/refusals.ts';
 import { createSightings } from './dispatch/sightings.ts';
 import { createProcessLane } from './process/lane.ts';
-import { ack } from './queue/ack.ts';
-import { diagnose } from './queue/diagnosis.ts';
 import { type Enqueued, type EnqueueRequest, enqueue, enqueueAll, offeredOf } from './queue/enqueue.ts';
-import { heartbeat } from './queue/heartbeat.ts';
-import { holderByToken } from './queue/holder.ts';
 import { mintId } from './queue/ids.ts';
 import { checkRef, type Offered, type TraceContext, topicOf, type WorkRef } from './queue/items.ts';
-import { checkInteger, checkText, isStorable, LIMITS } from './queue/limits.ts';
+import { checkInteger, checkText, LIMITS } from './queue/limits.ts';
 import { patchMetadata } from './queue/metadata.ts';
-import { type Report, reportOutcome } from './queue/outcome.ts';
 import { type HandOut, poll } from './queue/poll.ts';
 import { putBack } from './queue/put-back.ts';
-import { list, retrieve } from './queue/read.ts';
-import { type Refusal, recordRefusals } from './queue/refusals.ts';
-import { release } from './queue/release.ts';
-import { runSet } from './queue/sets.ts';
+import { recordRefusals } from './queue/refusals.ts';
 import { DEFAULT_SETTINGS, type QueueSettings } from './queue/settings.ts';
 import { recordSightings } from './queue/sightings.ts';
-import { allStats, stats } from './queue/stats.ts';
-import { type StopRequest, stop } from './queue/stop.ts';
-import { workers } from './queue/workers.ts';
-import { type BeatRequest, createSingleCalls, toHeartbeat } from './single-calls.ts';
+import { createReads } from './reads.ts';
+import { createSetCalls } from './set-calls.ts';
+import { createSingleCalls } from './single-calls.ts';
 import { createUpkeep } from './upkeep.ts';
 
 export type QueueOptions = {
@@ -134,6 +125,8 @@ export function createQueue({
   return {
     ...lane,
     ...singleCalls,
+    ...createSetCalls({ database, settings, wake, hint }),
+    ...createReads({ database, sightings, refusals }),
     settings,
 
     /**
@@ -212,96 +205,10 @@ export function createQueue({
       return done;
     },
 
-    /** Acknowledges a set. Each item: itself, or a refusal (not_found). */
-    ack: (refs: readonly WorkRef[]) => runSet(refs, (set, locking) => ack(database, set, settings, locking)),
-
-    /** Extends a set of leases. Each item: the heartbeat, or a refusal (not_found, precondition_failed). */
-    heartbeat: (requests: readonly BeatRequest[]) =>
-      runSet(requests.map(toHeartbeat), (set, locking) => heartbeat(database, set, settings, locking)),
-
-    /**
-     * Stops a set; the follow-ups of what frees its slot are enqueued with it. Each item: its new state, or a refusal (not_found,
-     * conflict). In `transaction` waiting polls are not woken: call `wake` after the commit.
-     */
-    async stop(requests: readonly StopRequest[], transaction?: CallerTransaction) {
-      const place = transaction === undefined ? database : within(database, transaction);
-      const outcomes = await runSet(requests, (set, locking) => stop(place, set, locking));
-      for (const [index, outcome] of outcomes.entries()) {
-        const request = requests[index];
-        if (request !== undefined && 'isFollowed' in outcome && outcome.isFollowed && !transaction) {
-          wake(request.environmentId);
-        }
-        if (request?.reason === 'operator' && 'isFollowed' in outcome && !transaction) {
-          hint(request.environmentId, { type: 'stop_requested', workId: request.id });
-        }
-      }
-      return outcomes;
-    },
-
-    /** Gives an item back, now or `delayMs` later, by its hand-out. Refuses: not_found, precondition_failed, invalid_request (see `release`). */
-    async release({ item, sessionsToken }: HandOut, { delayMs = 0 }: { delayMs?: number } = {}) {
-      const released = await release(database, { ...holderByToken(item, sessionsToken), delayMs });
-      if (released.isFree) wake(item.environmentId);
-      return released;
-    },
-
-    /** Says what became of an item, by its hand-out. Refuses: not_found, precondition_failed, conflict, invalid_request (see `reportOutcome`). */
-    async reportOutcome({ item, sessionsToken }: HandOut, report: Report) {
-      const request = { ...report, ...holderByToken(item, sessionsToken), reason: 'worker' } as const;
-      const reported = await reportOutcome(database, request, settings);
-      if (reported.isFollowed) wake(item.environmentId);
-      return reported;
-    },
-
     /** Merges metadata. Refuses: not_found, invalid_metadata. */
     async patchMetadata(ref: WorkRef, patch: Readonly<Record<string, string | null>>) {
       checkRef(ref);
       return patchMetadata(database, ref, patch);
-    },
-
-    /** Of the wire lane only. Refuses: not_found. */
-    async retrieve(ref: WorkRef) {
-      checkRef(ref);
-      return retrieve(database, ref);
-    },
-
-    /** The wire lane, newest first. Refuses: environment_not_found, invalid_request. */
-    async list(environmentId: string, page: { limit: number; page?: string | undefined }) {
-      checkText('environmentId', environmentId, LIMITS.idCharacters);
-      return list(database.aside, environmentId, page);
-    },
-
-    /** Of the wire lane. Refuses: environment_not_found. */
-    async stats(environmentId: string) {
-      checkText('environmentId', environmentId, LIMITS.idCharacters);
-      await sightings.flush();
-      return stats(database.aside, environmentId);
-    },
-
-    /** The same figures of every self_hosted environment, and what is set aside there, in one statement. */
-    async allStats() {
-      await sightings.flush();
-      return allStats(database.aside);
-    },
-
-    /** Who polls, and who holds what of the wire lane. Refuses: environment_not_found. */
-    async workers(environmentId: string) {
-      checkText('environmentId', environmentId, LIMITS.idCharacters);
-      await sightings.flush();
-      return workers(database.aside, environmentId);
-    },
-
-    /** Why work that workers poll does not move. Refuses: environment_not_found. */
-    async diagnose(environmentId: string) {
-      checkText('environmentId', environmentId, LIMITS.idCharacters);
-      await Promise.all([sightings.flush(), refusals.flush()]);
-      return diagnose(database.aside, environmentId);
-    },
-
-    /** Counts what a worker was refused, for the diagnosis. Costs the caller nothing; any text will do for an environment. */
-    noteRefusal(environmentId: string, refusal: Refusal): void {
-      if (environmentId.length <= LIMITS.idCharacters && isStorable(environmentId))
-        refusals.note(environmentId, refusal);
     },
 
     /** One pass of the background's work, also for processes that run it on a schedule of their own. */

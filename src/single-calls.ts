@@ -7,10 +7,14 @@ import { createBatches } from './dispatch/batches.ts';
 import { ack } from './queue/ack.ts';
 import { checkEnqueue } from './queue/check-enqueue.ts';
 import { type Enqueued, type EnqueueRequest, enqueue, enqueueEach } from './queue/enqueue.ts';
-import { type Heartbeat, type HeartbeatRequest, heartbeat } from './queue/heartbeat.ts';
 import type { QueueError } from './queue/errors.ts';
+import { type Heartbeat, type HeartbeatRequest, heartbeat } from './queue/heartbeat.ts';
+import { holderByToken } from './queue/holder.ts';
 import { checkRef, type WorkItem, type WorkRef } from './queue/items.ts';
 import { checkInteger, checkText, LIMITS } from './queue/limits.ts';
+import { type Report, reportOutcome } from './queue/outcome.ts';
+import type { HandOut } from './queue/poll.ts';
+import { release } from './queue/release.ts';
 import { HELD } from './queue/sets.ts';
 import type { QueueSettings } from './queue/settings.ts';
 import { type Stopped, type StopRequest, stop } from './queue/stop.ts';
@@ -85,6 +89,21 @@ export function createSingleCalls({
       const stopped = await stops(request);
       if (stopped.isFollowed) wake(request.environmentId);
       return stopped;
+    },
+
+    /** Gives an item back, now or `delayMs` later, by its hand-out. Refuses: not_found, precondition_failed, invalid_request (see `release`). */
+    async release({ item, sessionsToken }: HandOut, { delayMs = 0 }: { delayMs?: number } = {}) {
+      const released = await release(database, { ...holderByToken(item, sessionsToken), delayMs });
+      if (released.isFree) wake(item.environmentId);
+      return released;
+    },
+
+    /** Says what became of an item, by its hand-out. Refuses: not_found, precondition_failed, conflict, invalid_request (see `reportOutcome`). */
+    async reportOutcome({ item, sessionsToken }: HandOut, report: Report) {
+      const request = { ...report, ...holderByToken(item, sessionsToken), reason: 'worker' } as const;
+      const reported = await reportOutcome(database, request, settings);
+      if (reported.isFollowed) wake(item.environmentId);
+      return reported;
     },
   };
 }

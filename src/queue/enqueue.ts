@@ -2,6 +2,7 @@ import { type RawBuilder, sql } from 'kysely';
 import { type CallerTransaction, type Database, within } from '../db/connect.ts';
 import { isDeadlock, isForeignKeyViolation, isLockTimeout, isUniqueViolation } from '../db/failures.ts';
 import { checkEnqueue } from './check-enqueue.ts';
+import { refusalOf, taken } from './enqueue-refusals.ts';
 import { type EnqueueRow, enqueueStatement } from './enqueue-statement.ts';
 import { environmentNotFound, QueueError } from './errors.ts';
 import {
@@ -200,37 +201,3 @@ const toEnqueued = (row: EnqueueRow & ItemRow): Enqueued => ({
   lane: row.lane,
   item: toWorkItem(row),
 });
-
-/** With one request `where` is empty, and there is no index to tell. */
-function taken({ requestId }: EnqueueRequest, index: number, where: string): QueueError {
-  const message = `${where}request_id ${JSON.stringify(requestId)} is known for another session or kind`;
-  return new QueueError('conflict', message, where === '' ? {} : { details: { index } });
-}
-
-function refusalOf(
-  rows: readonly EnqueueRow[],
-  requests: readonly EnqueueRequest[],
-  whereOf: (index: number) => string,
-): QueueError | undefined {
-  const index = rows.findIndex(({ verdict }) => !['known', 'covered', 'new'].includes(verdict));
-  const request = requests[index];
-  if (request === undefined) return undefined;
-  const { environmentId } = request;
-  const where = whereOf(index);
-  switch (rows[index]?.verdict) {
-    case 'environment_archived':
-      return new QueueError(
-        'environment_archived',
-        `${where.replace(/\.$/, ': ')}environment ${environmentId} is archived: it takes no new work`,
-      );
-    case 'kind_refused':
-      return new QueueError(
-        'invalid_request',
-        `${where}kind ${request.kind} cannot be enqueued for a self_hosted environment: its outputs are not here`,
-      );
-    case 'taken':
-      return taken(request, index, where);
-    default:
-      return environmentNotFound(environmentId);
-  }
-}
