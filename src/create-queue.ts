@@ -224,7 +224,10 @@ export function createQueue({
           const [topic, sender] = payload.split(' ');
           if (sender !== origin) wakeHere(topic);
         },
-        onListening: () => wakeHere(),
+        onListening() {
+          wakeHere();
+          hints.tellMissed();
+        },
       });
       listening = listener.isListening;
       background.push(listener, upkeep.start(onFault));

@@ -21,10 +21,11 @@ export function createLockReleases(options: StreamOptions, environmentId: string
   async function run({ signal }: AbortController): Promise<void> {
     try {
       for await (const event of openEvents(options, environmentId, { signal })) {
-        if (event.type === 'attached') {
-          isAttached = true;
-          for (const name of [...waiting.keys()]) tell(name); // what was told before is lost
-        } else if (event.type === 'lock_released') tell(event.name);
+        if (event.type === 'attached') isAttached = true;
+        if (event.type === 'lock_released') tell(event.name);
+        else if (event.type === 'attached' || event.type === 'hints_missed') {
+          for (const name of [...waiting.keys()]) tell(name); // what was told before may be lost
+        }
       }
     } catch {
       refusedAt = performance.now(); // whoever waits asks by the clock

@@ -2,7 +2,9 @@
 export type Hint =
   | { readonly type: 'lock_released'; readonly name: string }
   | { readonly type: 'stop_requested'; readonly workId: string }
-  | { readonly type: 'environment_paused' | 'environment_resumed' | 'environment_deleted' };
+  | { readonly type: 'environment_paused' | 'environment_resumed' | 'environment_deleted' }
+  /** Word from other replicas may have been lost: all is to be looked at. */
+  | { readonly type: 'hints_missed' };
 
 const TOPIC = 'hint:';
 
@@ -32,6 +34,12 @@ export function createHints() {
       if (told === undefined) return;
       const [environmentId, hint] = told;
       for (const listener of byEnvironment.get(environmentId) ?? []) listener(hint);
+    },
+
+    /** Tells everybody that others' hints may have been lost. */
+    tellMissed(): void {
+      for (const listener of [...byEnvironment.values()].flatMap((here) => [...here]))
+        listener({ type: 'hints_missed' });
     },
   };
 }

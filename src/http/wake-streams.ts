@@ -40,6 +40,7 @@ function toEvent(hint: Hint): EnvironmentEvent | undefined {
     case 'lock_released':
       return { type: hint.type, name: hint.name };
     case 'environment_paused':
+    case 'hints_missed':
     case 'environment_resumed':
       return { type: hint.type };
     default:

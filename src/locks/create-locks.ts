@@ -46,7 +46,7 @@ export function createLocks({ database: { aside: database }, queue, environmentI
     release: async (name, token) => void (await release({ name, token })),
     onRelease: (name, listener) =>
       queue.onHint(environmentId, (hint) => {
-        if (hint.type === 'lock_released' && hint.name === name) listener();
+        if (hint.type === 'hints_missed' || (hint.type === 'lock_released' && hint.name === name)) listener();
       }),
     isTold: queue.isListening,
   };

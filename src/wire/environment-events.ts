@@ -5,9 +5,9 @@ import { Instant } from './primitives.ts';
 /** What is told of an environment: hints, of which each says where to look. */
 export const EnvironmentEvent = Type.Union([
   Type.Object({
-    type: Type.Unsafe<'work_available' | 'environment_paused' | 'environment_resumed'>({
+    type: Type.Unsafe<'work_available' | 'environment_paused' | 'environment_resumed' | 'hints_missed'>({
       type: 'string',
-      enum: ['work_available', 'environment_paused', 'environment_resumed'],
+      enum: ['work_available', 'environment_paused', 'environment_resumed', 'hints_missed'],
     }),
   }),
   Type.Object({ type: Type.Literal('stop_requested'), work_id: Type.String() }),

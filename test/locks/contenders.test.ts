@@ -1,11 +1,11 @@
 import pg from 'pg';
 import t, { type Test } from 'tap';
-import { createRemoteLocks } from '../../src/client/index.ts';
+import { createRemoteLocks, type RemoteLocksOptions } from '../../src/client/index.ts';
 import { createLocks, createQueue, type Locks, openDatabase } from '../../src/index.ts';
 import { caller, OPERATOR_KEY, until } from '../support/harness.ts';
 import { lockRoutes } from '../support/locks.ts';
 import { PAID_CALLS, payFor } from '../support/paid-call.ts';
-import { freshDatabase, startContender, startMain } from '../support/process.ts';
+import { endListening, freshDatabase, startContender, startMain } from '../support/process.ts';
 
 const CONTENDERS = 50;
 
@@ -32,8 +32,8 @@ async function place(t: Test) {
     here: routes(url),
     there: routes(other),
     /** Every other one asks the other server. */
-    remote: (n: number) =>
-      createRemoteLocks({ baseUrl: n % 2 === 0 ? url : other, apiKey: OPERATOR_KEY, environmentId }),
+    remote: (n: number, options: Partial<RemoteLocksOptions> = {}) =>
+      createRemoteLocks({ baseUrl: n % 2 === 0 ? url : other, apiKey: OPERATOR_KEY, environmentId, ...options }),
   };
 }
 
@@ -125,3 +125,43 @@ t.test(
     t.equal((await paid.calls()).length, 1);
   },
 );
+
+t.test('a release that nobody was told of is found once LISTEN is back, by whoever waits', async (t) => {
+  const { environmentId, here, remote } = await place(t);
+  const database = await openDatabase({ connectionString: databaseUrl });
+  const queue = createQueue({ database });
+  queue.start();
+  t.teardown(async () => {
+    await queue.close();
+    await database.close();
+  });
+  await until('it listens', queue.isListening);
+  await here.acquire('call', 'one', 3_600);
+  let [isLeft, isOpen, isRefused, isRefusedByLibrary] = [false, false, false, false];
+  const watched = {
+    ...queue,
+    isListening() {
+      isRefusedByLibrary = true; // who has the lock does not ask
+      return queue.isListening();
+    },
+  };
+  const check = () => (isLeft ? 'left by the holder' : undefined);
+  const overHttp = remote(0, {
+    async fetch(input, init) {
+      const isListening = isOpen;
+      const response = await fetch(input, init);
+      if (`${input}`.endsWith('/events')) isOpen = true;
+      if (isListening && response.status === 409) isRefused = true;
+      return response;
+    },
+  });
+  const flights = [
+    createLocks({ database, queue: watched, environmentId }).singleFlight('call', { check, run: () => 'made' }),
+    overHttp.singleFlight('call', { check, run: () => 'made' }),
+  ];
+  await until('both to wait for word alone', () => isRefused && isRefusedByLibrary);
+  await client.query('delete from leasehold.locks');
+  isLeft = true;
+  await endListening(client);
+  t.same(await Promise.all(flights), ['left by the holder', 'left by the holder']);
+});

@@ -32,6 +32,7 @@ export function fakeWakes(t: Test, { streamsMax = 10 } = {}) {
     streams,
     listening: () => listening,
     wake: listeners.wake,
+    tellMissed: hints.tellMissed,
     hint: (environmentId: string, hint: Hint) => hints.tell(hintTopic(environmentId, hint)),
     attach(environmentId = 'e', minQueuedAgeMs = 0) {
       const sink = fakeSink();

@@ -130,6 +130,14 @@ export async function freshDatabase(t: Test): Promise<string> {
   return url.href;
 }
 
+/** Ends the connections to this database that listen, which say nothing but that, or that they are there; answers how many. */
+export async function endListening(client: pg.Client): Promise<number | null> {
+  const { rowCount } = await client.query(
+    `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and query ~* '^(listen |select 1$)'`,
+  );
+  return rowCount;
+}
+
 /** One request with a credential (null: none), for servers that are processes. */
 export async function request(
   url: string,

@@ -28,11 +28,12 @@ t.test('a reader is told at once that there may be work, then of what happens in
 });
 
 t.test('when word from other replicas may have been lost, all are told to look', async (t) => {
-  const { attach, wake, elapse } = fakeWakes(t);
+  const { attach, wake, tellMissed, elapse } = fakeWakes(t);
   const readers = [attach('e'), attach('other')];
   await elapse(1_000);
   wake();
-  for (const { told } of readers) t.strictSame(told(), [WORK, WORK]);
+  tellMissed();
+  for (const { told } of readers) t.strictSame(told(), [WORK, WORK, '{"type":"hints_missed"}']);
 });
 
 t.test('what no version of ours has told is passed over', async (t) => {

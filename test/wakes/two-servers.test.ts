@@ -1,7 +1,7 @@
 import pg from 'pg';
 import t, { type Test } from 'tap';
 import { caller, OPERATOR_KEY, until } from '../support/harness.ts';
-import { freshDatabase, startMain } from '../support/process.ts';
+import { endListening, freshDatabase, startMain } from '../support/process.ts';
 import { eventsPath, openWakes } from '../support/wakes.ts';
 import { checkRefusal } from '../support/wire.ts';
 
@@ -104,10 +104,7 @@ t.test('when LISTEN was lost and is back, every reader is told to look', async (
   const { attach, client, untilHeard, enqueue } = await twoServers(t);
   const stream = await attach();
   await untilHeard(stream);
-  const { rowCount } = await client.query(
-    `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and query ilike 'listen%'`,
-  );
-  t.equal(rowCount, 2);
+  t.equal(await endListening(client), 2);
   const isTold = () => stream.told().some(({ type }) => type === WORK.type);
   await until('word of it', isTold, 20_000);
   stream.forget();

@@ -23,7 +23,7 @@ export function environmentEventsRoutes(app: App, options: RouteOptions): void {
       summary: "Be told of an environment's events as they happen",
       description:
         'Hints: `work_available` (at once, and at most ten a second), `stop_requested` with `work_id`, `lock_released` with `name`, ' +
-        '`environment_paused`, `environment_resumed`. Any of them may be lost or come twice: go on polling, seldom. To a key with ' +
+        '`environment_paused`, `environment_resumed`, `hints_missed` (what happened on other servers may not have been told). Any of them may be lost or come twice: go on polling, seldom. To a key with ' +
         '`min_queued_age_ms` work is told of that much later. A comment every 15 s. Ends when its credential is revoked or the environment deleted, and when the ' +
         'server shuts down: come back. A client that is 64 KiB or 30 s behind is cut off. Past 10,000 streams a process answers 503.',
       tags: ['control'],
