@@ -54,7 +54,13 @@ export async function readAssignment(
   if (row === undefined || row.id === null) throw notFound(id, row?.presentId);
   const { input, traceparent, tracestate } = row;
   return {
-    ...{ kind: row.kind, seq: row.seq, attempt: row.attempt, maxAttempts: row.maxAttempts, isReclaimed: row.isReclaimed },
+    ...{
+      kind: row.kind,
+      seq: row.seq,
+      attempt: row.attempt,
+      maxAttempts: row.maxAttempts,
+      isReclaimed: row.isReclaimed,
+    },
     input: input === null ? null : JSON.parse(input),
     traceContext: traceparent === null ? null : { traceparent, ...(tracestate === null ? {} : { tracestate }) },
   };

@@ -77,6 +77,10 @@ t.test('what is wrong is named, all of it', async (t) => {
     [['serve', 'here'], [/here/]],
     [['worker'], [/^--handlers must name a module$/, /^ANTHROPIC_ENVIRONMENT_KEY, or --key, must be/]],
     [['worker', '--handlers', 'x', '--key', 'k', '--ttl-seconds', '0'], [/^--ttl-seconds/]],
+    [
+      ['worker', '--handlers', 'x', '--key', 'k', '--url', 'here'],
+      [/^LEASEHOLD_URL, or --url, must be a URL that starts/],
+    ],
     [['runner'], [/^--handlers must name a module$/]],
     [['runner', '--handlers', ''], [/^--handlers must name a module$/]],
     [['runner', '--handlers'], [/--handlers .*missing/]],
@@ -145,6 +149,8 @@ const listedIn = (help: string): string[] =>
     .filter((name) => !['help', 'leasehold'].includes(name));
 
 t.test('each command has a help with examples, and each example is understood', async (t) => {
+  process.env.ANTHROPIC_ENVIRONMENT_KEY = 'a key'; // in no example: every user of the machine could read it
+  t.teardown(() => delete process.env.ANTHROPIC_ENVIRONMENT_KEY);
   const names = listedIn(helpOf());
   t.ok(names.includes('serve') && names.includes('doctor'));
   t.match(helpOf(), /LEASEHOLD_API_KEY.*0 done, 1 refused or failed, 2 wrong use, 3 server out of reach/s);
