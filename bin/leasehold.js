@@ -3,7 +3,9 @@
 import { existsSync } from 'node:fs';
 
 if (Number.parseInt(process.versions.node, 10) < 24) {
-  process.stderr.write(`leasehold: it needs Node 24 or later, and this is ${process.versions.node}\n`);
+  process.stderr.write(
+    `leasehold: it needs Node 24 or later, and this is ${process.versions.node}: npm install node@24 brings one, for npx and npm scripts\n`,
+  );
   process.exit(1);
 }
 const source = new URL('../src/cli/leasehold.ts', import.meta.url);

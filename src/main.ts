@@ -2,9 +2,11 @@ import { once } from 'node:events';
 import { type Logger, pino } from 'pino';
 import pretty from 'pino-pretty';
 import { type Command, type RunnerCommand, UsageError, type WorkerCommand } from './cli/command.ts';
-import { parseCommand } from './cli/program.ts';
+import { sayingOf } from './cli/failures.ts';
+import { helpHint, parseCommand } from './cli/program.ts';
 import { runRunner } from './cli/run-runner.ts';
 import { runWorker } from './cli/run-worker.ts';
+import { ControlError } from './client/call.ts';
 import { type Config, ConfigError, readConfig } from './config.ts';
 import { createCallers } from './control/credentials.ts';
 import { hasApiKey } from './control/keys.ts';
@@ -147,14 +149,22 @@ function main(): Promise<void> | undefined {
 function tellProblems(error: unknown): undefined {
   if (!(error instanceof ConfigError || error instanceof UsageError)) throw error;
   for (const problem of error.problems) process.stderr.write(`leasehold: ${problem}\n`);
-  if (error instanceof UsageError) process.stderr.write('leasehold --help tells how it is called\n');
+  if (error instanceof UsageError) process.stderr.write(`${helpHint(process.argv.slice(2))}\n`);
   process.exitCode = error instanceof UsageError ? 2 : 1;
 }
+
+/** What `leasehold worker` was refused for. */
+const WORKER_REFUSED: Readonly<Record<number, string>> = {
+  401: 'ANTHROPIC_ENVIRONMENT_KEY: ',
+  403: 'ANTHROPIC_ENVIRONMENT_KEY: ',
+  404: 'LEASEHOLD_URL, ANTHROPIC_ENVIRONMENT_KEY: ',
+};
 
 /** What an operator can act on: the innermost cause, and the variable that it is about. */
 function reasonOf(error: unknown): string {
   if (error instanceof DatabaseUnavailable) return `DATABASE_URL: ${reasonOf(error.cause)}`;
   if (!(error instanceof Error)) return String(error);
+  if (error instanceof ControlError) return `${WORKER_REFUSED[error.status ?? 0] ?? ''}${sayingOf(error)}`;
   const code = 'code' in error ? String(error.code) : '';
   const about = 'syscall' in error && error.syscall === 'listen' ? 'HOST, PORT: ' : '';
   return `${about}${error.message || code}`;

@@ -2,6 +2,7 @@ import { type ControlClient, createControlClient } from '../client/control-clien
 import { createWorkClient, type WorkClient } from '../client/work-client.ts';
 import { FailedError, UsageError } from './command.ts';
 import type { Context } from './context.ts';
+import { urlProblem } from './options.ts';
 
 /** The options of all that ask the server. */
 export type Asked = {
@@ -31,6 +32,8 @@ export type Desk = {
 const DEFAULT_URL = 'http://127.0.0.1:8080';
 /** Somebody waits at the prompt: a server that is away for longer is told of. */
 const RETRIES_MAX = 2;
+/** Any other text is a name, also one that begins as an id does. */
+const ENVIRONMENT_ID = /^env_[\w-]{24}$/;
 const PAGE_ENVIRONMENTS_MAX = 1_000;
 
 /** Throws UsageError where it is not told which server, or who asks. */
@@ -40,7 +43,7 @@ export function openDesk(context: Context, options: Asked): Desk {
   if (problems.length > 0) throw new UsageError(problems);
   const access = { baseUrl: url, apiKey, retriesMax: RETRIES_MAX };
   const work = createWorkClient(access);
-  const idOf = async (nameOrId: string) => (nameOrId.startsWith('env_') ? nameOrId : find(work, nameOrId));
+  const idOf = async (nameOrId: string) => (ENVIRONMENT_ID.test(nameOrId) ? nameOrId : find(work, nameOrId));
   const show: Desk['show'] = (answer, inWords, id) => {
     if (options.json) context.print(`${JSON.stringify(answer, null, 2)}\n`);
     else context.print(options.quiet && id !== undefined ? `${id}\n` : inWords());
@@ -70,11 +73,8 @@ export function openDesk(context: Context, options: Asked): Desk {
 export function readAccess(environment: Context['environment'], given: string | undefined) {
   const problems: string[] = [];
   const url = given ?? (environment.LEASEHOLD_URL || DEFAULT_URL);
-  if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
-    problems.push(
-      `${given === undefined ? 'LEASEHOLD_URL' : '--url'} must be a URL that starts with http:// or https://`,
-    );
-  }
+  const urlIs = urlProblem(given === undefined ? 'LEASEHOLD_URL' : '--url', url);
+  if (urlIs !== undefined) problems.push(urlIs);
   const apiKey = environment.LEASEHOLD_API_KEY ?? '';
   if (!/^[\x21-\x7e]+$/.test(apiKey)) problems.push('LEASEHOLD_API_KEY must be set to an API key of the server');
   return { url, apiKey, problems };

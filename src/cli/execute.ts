@@ -1,7 +1,7 @@
 import { UsageError } from './command.ts';
 import type { Context } from './context.ts';
 import { failureOf } from './failures.ts';
-import { parseCommand } from './program.ts';
+import { helpHint, parseCommand } from './program.ts';
 
 /**
  * Does what the arguments ask for, and answers the exit code (`src/cli/failures.ts`); undefined where `loadServer` took over, which reads the
@@ -25,7 +25,7 @@ export async function execute(
     const failure = failureOf(error);
     if (failure === undefined) throw error;
     for (const line of failure.lines) context.tell(`leasehold: ${line}`);
-    if (error instanceof UsageError) context.tell('leasehold --help tells how it is called');
+    if (error instanceof UsageError) context.tell(helpHint(args));
     return failure.exitCode;
   }
 }

@@ -3,14 +3,17 @@
  * The command `leasehold`: what there is stands in `src/cli/program.ts`. The server and the runner are `src/main.ts`, which is loaded
  * for them alone: that takes longer than most commands.
  */
+import { writeSync } from 'node:fs';
 import { text } from 'node:stream/consumers';
 import { execute } from './execute.ts';
 
 const streams = [process.stdout, process.stderr];
-/** Whoever reads may have seen enough (`| head`). */
+/** Whoever reads may have seen enough (`| head`). What else keeps it from being written, as a full disk, is a failure. */
 const onUnread = (error: NodeJS.ErrnoException) => {
-  if (error.code !== 'EPIPE') throw error;
-  process.exit();
+  if (error.code === 'EPIPE') process.exit();
+  if (!process.stderr.errored)
+    writeSync(process.stderr.fd, `leasehold: what it says cannot be written: ${error.message}\n`);
+  process.exit(1);
 };
 for (const stream of streams) stream.on('error', onUnread);
 

@@ -12,10 +12,10 @@ export async function loadHandlers(path: string): Promise<Pick<RunnerOptions, 'h
   const module = await import(pathToFileURL(file).href).catch((error: unknown) => {
     throw new Error(`--handlers ${path}: ${error instanceof Error ? error.message : error}`, { cause: error });
   });
-  if (module.handlers === undefined && module.default === undefined) {
-    throw new UsageError([`--handlers ${path}: it exports neither handlers nor a default`]);
-  }
-  return { handlers: module.handlers ?? module.default, onReclaimed: module.onReclaimed };
+  const { default: all } = module; // of CommonJS all that it exports, of which Node may name nothing
+  const handlers = module.handlers ?? all?.handlers ?? all;
+  if (handlers === undefined) throw new UsageError([`--handlers ${path}: it exports neither handlers nor a default`]);
+  return { handlers, onReclaimed: module.onReclaimed ?? all?.onReclaimed };
 }
 
 /** What is wrong with the module or an option is wrong use. Throws UsageError. */
@@ -24,6 +24,7 @@ export function makeRunner(path: string, make: () => Runner): Runner {
     return make();
   } catch (error) {
     if (!(error instanceof QueueError)) throw error;
-    throw new UsageError([`--handlers ${path}: ${error.message}`], { cause: error });
+    const where = /^(handlers|onReclaimed)\b/.test(error.message) ? `--handlers ${path}: ` : '';
+    throw new UsageError([`${where}${error.message}`], { cause: error });
   }
 }

@@ -39,6 +39,15 @@ export function createChecks(problems: string[]) {
   };
 }
 
+/** What is wrong with the address of a server, if anything. With a user in it no request can be made, and it would be printed as it is. */
+export function urlProblem(name: string, url: string): string | undefined {
+  if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
+    return `${name} must be a URL that starts with http:// or https://`;
+  }
+  const { username, password } = new URL(url);
+  return username === '' && password === '' ? undefined : `${name} must be a URL without a user and a password`;
+}
+
 export type Checks = ReturnType<typeof createChecks>;
 
 /** Throws UsageError, which says where it is from. */

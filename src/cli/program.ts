@@ -43,6 +43,21 @@ export function parseCommand(args: readonly string[]): Command {
   return command;
 }
 
+/** Where the words that name a command lead: its help is nearer than that of all. */
+export function helpHint(args: readonly string[]): string {
+  let command = createProgram(
+    createKit(() => {}, []),
+    () => {},
+  );
+  let path = command.name();
+  for (const arg of args) {
+    const next = command.commands.find((each) => each.name() === arg);
+    if (next === undefined) break;
+    [command, path] = [next, `${path} ${arg}`];
+  }
+  return `${path} --help tells how it is called`;
+}
+
 function createProgram(kit: Kit, writeOut: (text: string) => void): CommandUnknownOpts {
   const program = new Parser('leasehold')
     .description('A self-hosted work API server, and the commands to run it. Without a command it serves.')

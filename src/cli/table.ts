@@ -39,6 +39,14 @@ export const pairs = (metadata: Readonly<Record<string, string>>): string =>
 export const visible = (text: string): string =>
   text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`);
 
+/** A value as JSON, for a person: what could act on the terminal is written as JSON's own escape. */
+export const json = (value: unknown): string =>
+  JSON.stringify(value, null, 2).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (character) =>
+    character === '\n' ? character : character.replace(/./gs, escaped),
+  );
+
+const escaped = (unit: string): string => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`;
+
 const textOf = (cell: Cell): string => (cell === null || cell === undefined || cell === '' ? '-' : visible(`${cell}`));
 const width = (text: string): number => [...text].length;
 const pad = (text: string, to: number): string => text + ' '.repeat(to - width(text));

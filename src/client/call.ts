@@ -53,16 +53,22 @@ const BACKOFF_MS_MAX = 10_000;
 /** A server that asks for more is not waited for that long. */
 const RETRY_AFTER_MS_MAX = 60_000;
 
+/** A variable that is not set is told by its name here, in place of a refusal of "undefined". Throws TypeError. */
+export function checkAccess(options: ClientOptions, others: Readonly<Record<string, string>> = {}): void {
+  const { baseUrl, apiKey } = options;
+  for (const [name, value] of Object.entries({ baseUrl, apiKey, ...others })) {
+    if (typeof value !== 'string' || value === '') throw new TypeError(`${name} must be a text that is not empty`);
+  }
+  if (!URL.canParse(baseUrl)) throw new TypeError('baseUrl must be an address, such as http://127.0.0.1:8080');
+}
+
 /**
  * One call of a route, tried again when nothing is known of it or the server asked for another try: a lost connection, 429,
  * 503, and 409 while the first try still runs. A change carries one Idempotency-Key over all its tries, so it is done once.
  * Throws ControlError; what the caller's signal was aborted with, as it is.
  */
 export function createCall(options: ClientOptions, root: '/control/v1' | '/v1' = '/control/v1') {
-  for (const name of ['baseUrl', 'apiKey'] as const) {
-    if (typeof options[name] !== 'string' || options[name] === '')
-      throw new TypeError(`${name} must be a text that is not empty`);
-  }
+  checkAccess(options);
   const { baseUrl, apiKey, retriesMax = RETRIES_MAX, answerMsMax = ANSWER_MS_MAX, sleep = wait } = options;
   const send = options.fetch ?? fetch;
 

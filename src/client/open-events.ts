@@ -1,5 +1,5 @@
 import type { EnvironmentEvent } from '../wire/environment-events.ts';
-import { path } from './call.ts';
+import { checkAccess, path } from './call.ts';
 import { type StreamOptions, streamOf } from './stream-of.ts';
 
 /** `attached`: first, and whenever the connection had been lost. What was told in between is lost: look. */
@@ -7,7 +7,7 @@ export type OpenedEvent = EnvironmentEvent | { readonly type: 'attached' };
 
 /**
  * What happens in an environment, as hints, until the signal aborts: over lost connections and restarts of the server. `apiKey` may be any
- * credential of the environment: an API key, an environment key, a sessions token. Throws ControlError where the server refuses for good, or
+ * credential of the environment: an API key, an environment key, a sessions token. Throws TypeError where one of them is missing; ControlError where the server refuses for good, or
  * could not be reached before it was attached once. A reader that does not read keeps no more than 16 MiB, and is `attached` anew past that.
  */
 export async function* openEvents(
@@ -15,6 +15,7 @@ export async function* openEvents(
   environmentId: string,
   { signal }: { readonly signal?: AbortSignal } = {},
 ): AsyncGenerator<OpenedEvent, void, undefined> {
+  checkAccess(options, { environmentId });
   if (signal?.aborted) return;
   const reader = streamOf<EnvironmentEvent>(options, path`/control/v1/environments/${environmentId}/events`).join();
   signal?.addEventListener('abort', reader.leave, { once: true });

@@ -1,6 +1,6 @@
 import { type SingleFlightOptions, singleFlight } from '../flight/single-flight.ts';
 import type { LockStore } from '../flight/store.ts';
-import { type ClientOptions, ControlError } from './call.ts';
+import { type ClientOptions, ControlError, checkAccess } from './call.ts';
 import { createControlClient } from './control-client.ts';
 import { createLockReleases } from './lock-releases.ts';
 
@@ -12,8 +12,10 @@ export type RemoteLocksOptions = ClientOptions & {
 /**
  * Single flight over HTTP, with the locks of one environment. Whoever waits is told of a release by the environment's events, of which one stream is
  * open while anybody waits; while it is not, it asks again after 250 ms, doubling to 5 s. Nobody waits past the expiry.
+ * Throws TypeError where an option is missing.
  */
 export function createRemoteLocks({ environmentId, ...options }: RemoteLocksOptions) {
+  checkAccess(options, { environmentId });
   const client = createControlClient(options);
 
   const store: LockStore = {

@@ -35,7 +35,8 @@ const SETTLING_MS_MAX = 1_000;
 type Outcome<Transaction> =
   | { readonly kind: 'done'; readonly settlement: Settlement<Transaction> | undefined; readonly result: unknown }
   | { readonly kind: 'failed'; readonly error: unknown; readonly isFinal: boolean }
-  | { readonly kind: 'released' | 'left' };
+  | { readonly kind: 'left'; readonly error: unknown }
+  | { readonly kind: 'released' };
 
 /**
  * Runs one item under its lease and settles it: completed, its settlement in the same transaction; failed; given back; or left to
@@ -86,7 +87,7 @@ async function outcomeOf<Transaction>(
   };
   const ended = new AbortController();
   const given = new Promise<Outcome<Transaction>>((resolve) => {
-    void keeper.givenUp.then(() => resolve({ kind: 'left' }));
+    void keeper.givenUp.then(() => resolve({ kind: 'left', error: keeper.signal.reason }));
     const release = () => {
       stop.abort(released.reason);
       resolve({ kind: 'released' });
@@ -166,6 +167,10 @@ async function settleOnce<Transaction>(
 ): Promise<void> {
   switch (outcome.kind) {
     case 'left':
+      logger.warn(
+        { work: id, kind, err: outcome.error },
+        'the work of an item was given up: another will take it over',
+      );
       return;
     case 'released':
       await store.requeue(lease);

@@ -9,6 +9,8 @@ export type Assignment = {
   /** As it was enqueued; null without one. */
   readonly input: unknown;
   readonly kind: WorkKind;
+  /** The same in every attempt. */
+  readonly seq: string;
   /** From 1: one more than the failures so far. */
   readonly attempt: number;
   readonly maxAttempts: number;
@@ -43,7 +45,7 @@ export async function readAssignment(
   checkRef({ environmentId, id });
   const { workItems, workInputs, environments } = database.names;
   const [row] = await database.rows(sql<Row>`
-    select w.id, i.input, w.kind, w.attempt, w.traceparent, w.tracestate,
+    select w.id, w.seq::text as seq, i.input, w.kind, w.attempt, w.traceparent, w.tracestate,
       coalesce(w.max_attempts, e.max_attempts, ${maxAttempts}::integer) as "maxAttempts",
       ${wasBegun(database.names, sql`w`)} as "isReclaimed",
       ${presentId(database.names, sql`${environmentId}`, sql`${id}`)} as "presentId"
@@ -52,7 +54,13 @@ export async function readAssignment(
   if (row === undefined || row.id === null) throw notFound(id, row?.presentId);
   const { input, traceparent, tracestate } = row;
   return {
-    ...{ kind: row.kind, attempt: row.attempt, maxAttempts: row.maxAttempts, isReclaimed: row.isReclaimed },
+    ...{
+      kind: row.kind,
+      seq: row.seq,
+      attempt: row.attempt,
+      maxAttempts: row.maxAttempts,
+      isReclaimed: row.isReclaimed,
+    },
     input: input === null ? null : JSON.parse(input),
     traceContext: traceparent === null ? null : { traceparent, ...(tracestate === null ? {} : { tracestate }) },
   };

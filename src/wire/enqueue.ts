@@ -97,6 +97,7 @@ const TraceHeaders = Type.Object({ traceparent: Type.String(), tracestate: Type.
 export const WorkInput = Type.Object({
   input: Type.Unknown({ description: 'As it was enqueued; null without one' }),
   kind: Type.Unsafe<WorkKind>({ type: 'string', enum: [...WORK_KINDS] }),
+  seq: Type.String({ description: 'Decimal digits: the same in every attempt, which the id is not' }),
   attempt: Type.Integer({ description: 'From 1: one more than the failures so far' }),
   max_attempts: Type.Integer({ description: 'Failed that often, it is set aside' }),
   is_reclaimed: Type.Boolean({ description: 'Whoever had begun it let its lease lapse: part of the work may be done' }),
@@ -106,6 +107,7 @@ export const WorkInput = Type.Object({
 export const toWorkInput = (given: Assignment): Static<typeof WorkInput> => ({
   input: given.input,
   kind: given.kind,
+  seq: given.seq,
   attempt: given.attempt,
   max_attempts: given.maxAttempts,
   is_reclaimed: given.isReclaimed,

@@ -94,7 +94,7 @@ export function createWireStore<Transaction>({
     try {
       // Before the item is held: what fails here leaves it as one that nobody has begun.
       const given = await asHolder(reserved)<Static<typeof WorkInput>>('GET', `${own(reserved)}/input`);
-      if (typeof given.is_reclaimed !== 'boolean') {
+      if (typeof given.seq !== 'string') {
         throw new QueueError(
           'unavailable',
           'the server is of a version before this one: it tells no worker what it needs',
@@ -153,7 +153,7 @@ export function createWireStore<Transaction>({
 
 const toClaimed = (acked: Work, given: Static<typeof WorkInput>, lease: WireLease): Claimed =>
   Object.freeze({
-    ...{ id: acked.id, seq: acked.id, environmentId: lease.environmentId, sessionId: acked.data.id, kind: WIRE_KIND },
+    ...{ id: acked.id, seq: given.seq, environmentId: lease.environmentId, sessionId: acked.data.id, kind: WIRE_KIND },
     ...{ state: 'active' as const, metadata: acked.metadata, createdAt: acked.created_at },
     ...{ acknowledgedAt: acked.acknowledged_at, startedAt: acked.started_at, lastHeartbeat: lease.heartbeat },
     ...{ stopRequestedAt: null, stoppedAt: null, traceContext: given.trace_context, input: given.input },

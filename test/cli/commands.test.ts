@@ -149,6 +149,34 @@ t.test('every command against a server, for people and for programs', async (t) 
       err: /^leasehold: .* \(409 conflict_error, req_/,
     });
     t.match(await leasehold(`work requeue ${workId}`, { environment }), { code: 1, err: /409/ });
+    t.match(await leasehold(`work result ${workId}`, { environment }), {
+      ...{ code: 1, out: '', err: `leasehold: ${workId} is stopped, without a result\n` },
+    });
+    const claimed = await run('enqueue session-4 -q');
+    const control = createControlClient({ baseUrl: server.url, apiKey: OPERATOR_KEY });
+    t.match(await request(`${server.url}/v1/environments/${id}/work/poll`, OPERATOR_KEY), {
+      json: { id: claimed.trim() },
+    });
+    await control.releaseWork(id, claimed.trim(), {});
+    const later = await request(`${server.url}/v1/environments/${id}/work/poll`, OPERATOR_KEY);
+    await control.reportWork(id, later.json.id, {
+      status: 'succeeded',
+      result: { text: 'naïve', esc: '\u001b\u009b\u2028\u{e0001}' },
+    });
+    t.equal(
+      await run(`work result ${claimed.trim()}`),
+      '{\n  "text": "naïve",\n  "esc": "\\u001b\\u009b\\u2028\\udb40\\udc01"\n}\n',
+      'by the id that it was enqueued under',
+    );
+    t.strictSame(await json(`work result ${claimed.trim()}`), {
+      result: { text: 'naïve', esc: '\u001b\u009b\u2028\u{e0001}' },
+    });
+    t.match(fields(await run(`work show ${later.json.id}`)), {
+      outcome: 'succeeded',
+      result: /work result/,
+      attempt: '1',
+    });
+    t.match(await json('work list --outcome succeeded'), { data: [{ id: later.json.id }] });
     t.match(await leasehold('work show work_nowhere', { environment }), { code: 1, err: /404 not_found_error/ });
   });
 

@@ -9,7 +9,7 @@ const completed = async (line: string): Promise<string[]> =>
 t.test('what may stand where the cursor is', async (t) => {
   t.match(await completed(''), ['serve', 'migrate']);
   t.notOk((await completed('')).includes('complete'), 'what is for scripts is not offered');
-  t.strictSame(await completed('work '), ['list', 'show', 'history', 'stop', 'requeue', 'watch', 'help']);
+  t.strictSame(await completed('work '), ['list', 'show', 'history', 'result', 'stop', 'requeue', 'watch', 'help']);
   const options = await completed('work list --');
   for (const option of ['--state', '--json', '--environment', '--help']) t.ok(options.includes(option), option);
   t.strictSame(await completed('work list --state '), ['queued', 'starting', 'active', 'stopping', 'stopped']);
@@ -28,7 +28,7 @@ t.test('in bash a word is completed by the script', async (t) => {
     'source <(leasehold completion bash)',
     'complete -p leasehold',
     complete('env'),
-    complete('work', 're'),
+    complete('work', 'req'),
     complete('work', 'list', '--state', 'st'),
     complete('work', 'list', "''"),
   ];

@@ -139,6 +139,12 @@ t.test('another version and another clock are warnings', async (t) => {
     });
     return path === 'GET /healthz' ? Response.json({ status: 'ok', version: '9.9.9' }, { headers: ahead }) : answer;
   });
+  const key = (await leasehold('keys issue looker --api --role read_only -q', { environment })).out.trim();
+  const looker = await leasehold('doctor', { environment: { ...environment, LEASEHOLD_API_KEY: key } });
+  t.match(checksOf(looker.out), {
+    'API key': /^ok/,
+    cycle: /^fail create: .*\(403 .*\n {6}a read_only key may look alone/,
+  });
   const { code, out } = await leasehold(`doctor --url ${url}`, { environment });
   t.equal(code, 0, out);
   t.match(checksOf(out), {

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { createServer } from 'node:http';
 import t from 'tap';
 import { commandPlace, inShell, leasehold } from '../support/command-line.ts';
@@ -18,9 +19,9 @@ t.test('a server out of reach is 3, a refusal 1, wrong use 2: each in a line on 
     ['stats', { LEASEHOLD_API_KEY: 'of-nobody-at-all' }, 1, /^leasehold: .* \(401 authentication_error, req_\S+\)\n$/],
     [
       'stats',
-      { ANTHROPIC_ENVIRONMENT_ID: 'env_nowhere' },
+      { ANTHROPIC_ENVIRONMENT_ID: 'env_012345678901234567890123' },
       1,
-      /^leasehold: .*env_nowhere.* \(404 not_found_error, req_\S+\)\n$/,
+      /^leasehold: .*env_0123.* \(404 not_found_error, req_\S+\)\n$/,
     ],
     [
       'stats -e nowhere',
@@ -42,6 +43,19 @@ t.test('a server out of reach is 3, a refusal 1, wrong use 2: each in a line on 
       2,
       /^leasehold: LEASEHOLD_URL must be a URL.*\nleasehold: LEASEHOLD_API_KEY must/,
     ],
+    [
+      'stats -e env_nowhere',
+      {},
+      1,
+      /^leasehold: there is no environment "env_nowhere": leasehold environments list tells them\n$/,
+    ],
+    [
+      'stats --url http://user:hunter2@127.0.0.1',
+      {},
+      2,
+      /^leasehold: --url must be a URL without a user and a password\n/,
+    ],
+    ['work list --limit 0', {}, 2, /^leasehold: --limit .*\nleasehold work list --help tells how it is called\n$/],
     ['stats --url ftp://x', {}, 2, /^leasehold: --url must be a URL that starts with http/],
   ];
   for (const [args, variables, code, err] of cells) {
@@ -60,6 +74,12 @@ t.test('a server out of reach is 3, a refusal 1, wrong use 2: each in a line on 
     { out: /^3\n2\ndepth +0\n.*\n0\n$/s, err: /could not be reached.*Did you mean stats/s },
     'the process, too',
   );
+  if (existsSync('/dev/full')) {
+    t.strictSame(await inShell('leasehold stats > /dev/full', environment), {
+      ...{ code: 1, out: '' },
+      err: 'leasehold: what it says cannot be written: ENOSPC: no space left on device, write\n',
+    });
+  }
   server.child.kill('SIGTERM');
   await server.ended();
   t.match(await leasehold('stats', { environment }), { code: 3 });

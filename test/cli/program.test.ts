@@ -47,9 +47,10 @@ t.test('what is understood', async (t) => {
     'keys revoke key_x --api',
     'enqueue session-1 --kind model_turn --input null --priority -100 --not-before x --max-hand-outs 1',
     'enqueue session-1 --input-file input.json --max-attempts 3 --request-id x --follow-up --environment env_x',
-    'work list --state queued active --state stopped --kind tool_exec --reason failed --session a b --worker c',
+    'work list --state queued active --state stopped --kind tool_exec --reason failed --outcome failed succeeded --session a b --worker c',
     'work show work_x',
     'work history work_x',
+    'work result work_x',
     'work stop work_x --force',
     'work requeue work_x -q',
     'work watch --state queued --limit 3 --interval-ms 100',
@@ -76,6 +77,10 @@ t.test('what is wrong is named, all of it', async (t) => {
     [['serve', 'here'], [/here/]],
     [['worker'], [/^--handlers must name a module$/, /^ANTHROPIC_ENVIRONMENT_KEY, or --key, must be/]],
     [['worker', '--handlers', 'x', '--key', 'k', '--ttl-seconds', '0'], [/^--ttl-seconds/]],
+    [
+      ['worker', '--handlers', 'x', '--key', 'k', '--url', 'here'],
+      [/^LEASEHOLD_URL, or --url, must be a URL that starts/],
+    ],
     [['runner'], [/^--handlers must name a module$/]],
     [['runner', '--handlers', ''], [/^--handlers must name a module$/]],
     [['runner', '--handlers'], [/--handlers .*missing/]],
@@ -92,7 +97,7 @@ t.test('what is wrong is named, all of it', async (t) => {
         /^--grace-seconds must be an integer from 0 to 86400, got "1.5"$/,
       ],
     ],
-    ['work', [/^work needs a command: list, show, history, stop, requeue, watch$/]],
+    ['work', [/^work needs a command: list, show, history, result, stop, requeue, watch$/]],
     ['work lst', [/^unknown command 'lst' \(Did you mean list\?\)$/]],
     ['work show', [/^missing required argument 'work_id'$/]],
     ['work list --state asleep', [/--state .*'asleep' is invalid. Allowed choices are queued, starting/]],
@@ -144,6 +149,8 @@ const listedIn = (help: string): string[] =>
     .filter((name) => !['help', 'leasehold'].includes(name));
 
 t.test('each command has a help with examples, and each example is understood', async (t) => {
+  process.env.ANTHROPIC_ENVIRONMENT_KEY = 'a key'; // in no example: every user of the machine could read it
+  t.teardown(() => delete process.env.ANTHROPIC_ENVIRONMENT_KEY);
   const names = listedIn(helpOf());
   t.ok(names.includes('serve') && names.includes('doctor'));
   t.match(helpOf(), /LEASEHOLD_API_KEY.*0 done, 1 refused or failed, 2 wrong use, 3 server out of reach/s);

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { type OpenedEvent, openEvents } from '../../src/client/index.ts';
+import { createRemoteLocks, type OpenedEvent, openEvents } from '../../src/client/index.ts';
 import { createControlClient } from '../../src/index.ts';
 import { frailProxy } from '../support/frail-proxy.ts';
 import { OPERATOR_KEY, testServer, until } from '../support/harness.ts';
@@ -64,6 +64,20 @@ t.test('over cuts and refused connections it attaches anew, and says so', async 
   await until('it hears', () => count('environment_paused') === 1);
   stopped.abort();
   await ended;
+});
+
+t.test('what is missing is named, in place of asking without it', async (t) => {
+  const options = { baseUrl: 'http://127.0.0.1:9', apiKey: 'x' };
+  const unset = undefined as unknown as string;
+  for (const [given, environmentId, message] of [
+    [{ ...options, apiKey: unset }, 'env_x', 'apiKey must be a text that is not empty'],
+    [{ ...options, baseUrl: unset }, 'env_x', 'baseUrl must be a text that is not empty'],
+    [{ ...options, baseUrl: '127.0.0.1:9' }, 'env_x', 'baseUrl must be an address, such as http://127.0.0.1:8080'],
+    [options, unset, 'environmentId must be a text that is not empty'],
+  ] as const) {
+    await t.rejects(noted(openEvents(given, environmentId)).ended, new TypeError(message));
+    t.throws(() => createRemoteLocks({ ...given, environmentId }), new TypeError(message));
+  }
 });
 
 t.test('what the server refuses for good is thrown, also when it comes later', async (t) => {

@@ -29,6 +29,9 @@ const toolExec: Handler = async (item, { signal, progress }) => {
           },
         },
       };
+    case 'tell its seq':
+      if (item.attempt === 1) throw new Error(item.seq);
+      return { result: item.seq };
     case 'fail once':
       if (item.attempt === 1) throw new RangeError('the first attempt');
       return { result: item.attempt };

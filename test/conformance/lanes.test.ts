@@ -128,15 +128,19 @@ async function lanesOf(server: Server): Promise<{ process: Lane; wire: Lane }> {
   };
 }
 
-/** Runs all cases in one lane, all at once, and answers what is left of each. */
-async function leftIn(t: Test, server: Server, { environmentId, stop, run }: Lane): Promise<unknown[]> {
-  const { database, queue } = server;
+function start(t: Test, run: Lane['run']): void {
   const stopping = new AbortController();
   const running = run(stopping.signal);
   t.teardown(() => {
     stopping.abort();
     return running;
   });
+}
+
+/** Runs all cases in one lane, all at once, and answers what is left of each. */
+async function leftIn(t: Test, server: Server, { environmentId, stop, run }: Lane): Promise<unknown[]> {
+  const { database, queue } = server;
+  start(t, run);
   return Promise.all(
     CASES.map(async ({ act, request, isStopped }) => {
       const { item } = await queue.enqueue({ environmentId, sessionId: act, input: { act }, ...request });
@@ -182,16 +186,20 @@ t.test('what a dead host had begun is told to the next one in both lanes', async
   await queue.poll({ environmentId: lanes.wire.environmentId, workerId: 'dead' });
   await queue.ackOne({ environmentId: lanes.wire.environmentId, id: overWire.id });
   for (const { id } of [inProcess, overWire]) await lapse(database, id);
-  for (const lane of [lanes.process, lanes.wire]) {
-    const stopping = new AbortController();
-    const running = lane.run(stopping.signal);
-    t.teardown(() => {
-      stopping.abort();
-      return running;
-    });
-  }
+  for (const { run } of [lanes.process, lanes.wire]) start(t, run);
   for (const { seq } of [inProcess, overWire]) {
     await until('it ended', async () => (await left(server, seq)).state === 'stopped', DONE_MS_MAX);
     t.match(await left(server, seq), { ...SUCCEEDED, result: { isReclaimed: true, attempt: 1 } });
+  }
+});
+
+t.test('what a handler wrote under its seq, the next attempt finds there, in both lanes', async (t) => {
+  const server = await testServer(t, { engine: 'postgres', background: true });
+  const lanes = await lanesOf(server);
+  for (const { environmentId, run } of [lanes.process, lanes.wire]) {
+    const { item } = await server.queue.enqueue({ environmentId, sessionId: 'again', input: { act: 'tell its seq' } });
+    start(t, run);
+    await until('it ended', async () => (await left(server, item.seq)).state === 'stopped', DONE_MS_MAX);
+    t.match(await left(server, item.seq), { ...SUCCEEDED, attempt: 2, error: `Error: ${item.seq}`, result: item.seq });
   }
 });

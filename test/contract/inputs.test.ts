@@ -39,7 +39,9 @@ for (const engine of ENGINES) {
 
     t.test('without an input it is null; one that JSON cannot hold is refused', async (t) => {
       const { id: environment, enqueue, input, items } = await newDesk(server);
-      t.same((await input((await enqueue('session')).json.id)).json, {
+      const { seq, ...given } = (await input((await enqueue('session')).json.id)).json;
+      t.match(seq, /^[1-9]\d*$/);
+      t.same(given, {
         ...{ input: null, kind: 'tool_exec', attempt: 1, max_attempts: 25, is_reclaimed: false, trace_context: null },
       });
       const path = `/control/v1/environments/${environment}/work`;
@@ -99,6 +101,7 @@ for (const engine of ENGINES) {
       const { enqueue, poll, input } = await newDesk(server);
       const { id: old } = (await enqueue('session', { input: 'kept' })).json;
       const token = sessionsTokenOf(await poll());
+      const { seq } = (await input(old, token)).json;
       await lapse(server.database, old);
       const again = await poll();
       const { id } = again.json;
@@ -107,7 +110,7 @@ for (const engine of ENGINES) {
       t.match(operator.json.error.details, { error_code: 'work_superseded', work_id: id });
       t.notMatch(late.text, id);
       checkRefusal(t, await input(id, token), 403, 'the old token for the new id');
-      t.match((await input(id, sessionsTokenOf(again))).json, { input: 'kept', is_reclaimed: false });
+      t.match((await input(id, sessionsTokenOf(again))).json, { seq, input: 'kept', is_reclaimed: false });
     });
   });
 }

@@ -252,16 +252,18 @@ t.test('a failed attempt is taken up again soon after it is due, without a backs
   t.ok((lateMs[0] ?? 0) >= 490 && (lateMs[0] ?? 0) < 2_000, `after ${lateMs} ms: half a second to one, and a little`);
 });
 
-t.test('stalled work is left; another runner takes it over', async (t) => {
+t.test('stalled work is left, and told of; another runner takes it over', async (t) => {
   const { database, queue, enqueue, row, written, write, untilStopped } = await processLane(t);
   const id = await enqueue('session');
   const { promise: work, resolve: finish } = gate();
   const { promise: aborted, resolve: abort } = gate<unknown>();
   const { promise: late, resolve: tellLate } = gate<unknown>();
+  const told: unknown[] = [];
   const first = startRunner(t, {
     store: queue,
     workerId: 'first',
     stallSeconds: 0.05,
+    logger: { info() {}, warn: (...said) => told.push(said), error() {} },
     handlers: {
       // Ignores its signal, and goes on when everything is over.
       async model_turn(item, { signal, tx }) {
@@ -276,6 +278,7 @@ t.test('stalled work is left; another runner takes it over', async (t) => {
   t.match(await aborted, { name: 'LeaseError', code: 'work_stalled' });
   first.stop();
   await first.ended; // a handler that ignores its signal keeps nobody
+  t.match(told, [[{ work: id, kind: 'model_turn', err: { code: 'work_stalled' } }, /given up/]]);
   t.match(await row(id), { state: 'active', worker_id: 'first', attempt: 1 }, 'left as it is, also at the end');
   await lapse(database, id);
   const seen: Claimed[] = [];

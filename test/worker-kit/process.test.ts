@@ -67,5 +67,5 @@ t.test('a key that is not one ends it with 1 and what the server said', async (t
   const { worker } = await place(t);
   const { ended, output } = worker('--key', 'unknown');
   t.match(await ended(), { code: 1 });
-  t.match(output(), /could not run: the credential is missing, unknown/);
+  t.match(output(), /could not run: ANTHROPIC_ENVIRONMENT_KEY: the credential is missing, unknown/);
 });

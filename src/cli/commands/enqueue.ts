@@ -31,7 +31,7 @@ export function enqueueCommand(program: CommandUnknownOpts, { asking, ask, check
     )
     .option(
       '--max-attempts <n>',
-      'failed so often by a runner, it is set aside (25)',
+      'failed so often, it is set aside (what its environment says, or 25)',
       checks.integer('max-attempts', 1, LIMITS.attempts),
     )
     .option('--request-id <id>', 'your name for this work: asked for again, the same item answers')

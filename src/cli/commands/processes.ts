@@ -1,12 +1,12 @@
 import { type CommandUnknownOpts, Option, type Command as Parser } from '@commander-js/extra-typings';
-import { readConfig } from '../../config.ts';
+import { ConfigError, readConfig } from '../../config.ts';
 import { openDatabase } from '../../db/connect.ts';
 import { migrate, schemaStatus } from '../../db/migrate.ts';
 import { RUNNER_LIMITS } from '../../process/check-runner.ts';
 import { LIMITS } from '../../queue/limits.ts';
 import type { Context } from '../context.ts';
-import { ConfigError } from '../../config.ts';
 import { type Kit, withExamples } from '../kit.ts';
+import { urlProblem } from '../options.ts';
 
 /** What runs on this machine and needs no server. */
 export function processCommands(program: CommandUnknownOpts, { choose, checks, problems }: Kit): void {
@@ -59,8 +59,8 @@ export function processCommands(program: CommandUnknownOpts, { choose, checks, p
     });
 
   withHandlers('worker', 'polls a server for the work of an environment and does it, on any machine', [
-    'worker --url https://work.example.com --key KEY --handlers ./handlers.ts',
-    'worker --key KEY --handlers ./handlers.ts --concurrency 16',
+    'worker --url https://work.example.com --handlers ./handlers.ts',
+    'ANTHROPIC_ENVIRONMENT_KEY=$(cat worker.key) leasehold worker --handlers ./handlers.ts --concurrency 16',
   ])
     .usage('--handlers FILE [options]')
     .addOption(new Option('--url <url>', 'the server (http://127.0.0.1:8080)').env('LEASEHOLD_URL'))
@@ -73,6 +73,8 @@ export function processCommands(program: CommandUnknownOpts, { choose, checks, p
       const url = options.url || 'http://127.0.0.1:8080';
       if (handlers === '') problems.unshift('--handlers must name a module');
       if (key === '') problems.push('ANTHROPIC_ENVIRONMENT_KEY, or --key, must be an environment key');
+      const urlIs = urlProblem('LEASEHOLD_URL, or --url,', url);
+      if (urlIs !== undefined) problems.push(urlIs);
       const { concurrency, ttlSeconds, stallSeconds, graceSeconds, workerId } = options;
       choose({ name: 'worker', url, key, handlers, concurrency, ttlSeconds, stallSeconds, graceSeconds, workerId });
     });

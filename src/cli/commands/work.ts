@@ -1,11 +1,12 @@
 import type { CommandUnknownOpts } from '@commander-js/extra-typings';
 import { Option } from '@commander-js/extra-typings';
 import type { ControlClient } from '../../client/control-client.ts';
-import { STOP_REASONS } from '../../queue/details.ts';
+import { OUTCOMES, STOP_REASONS } from '../../queue/details.ts';
 import { WORK_KINDS, WORK_STATES } from '../../queue/items.ts';
 import { LIMITS } from '../../queue/limits.ts';
+import { FailedError } from '../command.ts';
 import { ENVIRONMENT, given, type Kit, QUIET } from '../kit.ts';
-import { instant, pairs, record, table } from '../table.ts';
+import { instant, json, pairs, record, table } from '../table.ts';
 import { watchWork } from '../watch.ts';
 
 type Details = Awaited<ReturnType<ControlClient['requeueWork']>>;
@@ -27,13 +28,14 @@ export function workCommands(program: CommandUnknownOpts, { asking, ask, checks 
     .addOption(STATE)
     .addOption(KIND)
     .addOption(REASON)
+    .addOption(new Option('--outcome <outcome...>', 'what its holder said: only these').choices(OUTCOMES))
     .option('--session <session...>', 'only these')
     .option('--worker <worker...>', 'who has it, or had it last: only these')
     .option('--limit <n>', 'at most so many (20)', checks.integer('limit', 1, LIMITS.pageItems))
     .option('--page <page>', 'the next_page of the answer before')
-    .action(({ state, kind, reason, session, worker, limit, page, ...options }) =>
+    .action(({ state, kind, reason, outcome, session, worker, limit, page, ...options }) =>
       ask(options, async ({ control, environmentId, showPage }) => {
-        const query = given({ state, kind, reason, session, worker, limit, page });
+        const query = given({ state, kind, reason, outcome, session, worker, limit, page });
         const answer = await control.listWorkDetails(await environmentId(), query);
         showPage(answer, () =>
           table(
@@ -73,6 +75,20 @@ export function workCommands(program: CommandUnknownOpts, { asking, ask, checks 
             ]),
           ),
         );
+      }),
+    );
+
+  asking(work, 'result <work_id>', 'what it was ended with, as JSON, by any id that it ever had', [
+    'work result work_V1StGXR8Z5jdHi6BmyT',
+  ])
+    .addOption(ENVIRONMENT)
+    .action((workId, options) =>
+      ask(options, async ({ control, environmentId, show }) => {
+        const id = await environmentId();
+        const { work: item } = await control.workHistory(id, workId);
+        if (!item.has_result) throw new FailedError(`${item.id} is ${item.state}, without a result`);
+        const answer = await control.readWorkResult(id, item.id);
+        show(answer, () => `${json(answer.result)}\n`);
       }),
     );
 
@@ -143,12 +159,15 @@ const fieldsOf = (item: Details) => ({
   lane: item.lane,
   state: item.state,
   'stop reason': item.stop_reason,
+  outcome: item.outcome,
+  result: item.has_result ? 'leasehold work result tells it' : null,
   metadata: pairs(item.metadata),
   priority: item.priority,
   'not before': instant(item.not_before),
   worker: item.worker_id,
   'hand-outs': item.max_hand_outs === null ? item.hand_out_count : `${item.hand_out_count} of ${item.max_hand_outs}`,
-  ...(item.lane === 'process' ? { attempt: item.attempt, 'next attempt': instant(item.next_attempt_at) } : {}),
+  attempt: item.max_attempts === null ? item.attempt : `${item.attempt} of ${item.max_attempts}`,
+  'next attempt': instant(item.next_attempt_at),
   created: instant(item.created_at),
   'handed out': instant(item.handed_out_at),
   acknowledged: instant(item.acknowledged_at),

@@ -1,3 +1,4 @@
+import { ControlError } from '../../client/call.ts';
 import { createControlClient } from '../../client/control-client.ts';
 import { createWorkClient } from '../../client/work-client.ts';
 import { type Check, fail, ok, saying, warn } from './check.ts';
@@ -5,6 +6,7 @@ import type { Access } from './server.ts';
 
 const BLOCK_MS = 999;
 const REMEDY = 'the log of the server says more, by the request id';
+const MAY_LOOK_ALONE = 'a read_only key may look alone: take an API key of the role operator';
 
 /** What an operator and a worker do, from an environment to its end. What it made is removed, also after a failure. */
 export async function runCycle({ url: baseUrl, apiKey }: Access): Promise<Check> {
@@ -36,7 +38,8 @@ export async function runCycle({ url: baseUrl, apiKey }: Access): Promise<Check>
     step = 'stop';
     await worker.stopWork(id, workId, { force: true });
   } catch (error) {
-    failed = fail(name, `${step}: ${saying(error)}`, REMEDY);
+    const isForbidden = error instanceof ControlError && error.status === 403;
+    failed = fail(name, `${step}: ${saying(error)}`, isForbidden ? MAY_LOOK_ALONE : REMEDY);
   }
   const ms = Math.ceil(performance.now() - startedAt);
   const left = environmentId === undefined ? undefined : await remove(environmentId);
