@@ -139,7 +139,8 @@ function main(): Promise<void> | undefined {
   return (command.name === 'serve' ? serve(config, log) : runHandlers(command, config, log))
     .catch((error: unknown) => {
       if (error instanceof UsageError) return tellProblems(error);
-      log.fatal({ err: error }, `could not run: ${reasonOf(error)}`);
+      // What is the operator's to mend is told by its reason alone: a stack would be about our files.
+      log.fatal(isOperators(error) ? {} : { err: error }, `could not run: ${reasonOf(error)}`);
       process.exitCode = 1;
     })
     .finally(() => process.exit()); // all is closed, but for a collector that does not answer: its socket is not waited for
@@ -160,13 +161,20 @@ const WORKER_REFUSED: Readonly<Record<number, string>> = {
   404: 'LEASEHOLD_URL, ANTHROPIC_ENVIRONMENT_KEY: ',
 };
 
+const isListening = (error: Error): boolean => 'syscall' in error && error.syscall === 'listen';
+
+const isOperators = (error: unknown): boolean =>
+  error instanceof DatabaseUnavailable ||
+  error instanceof ControlError ||
+  (error instanceof Error && isListening(error));
+
 /** What an operator can act on: the innermost cause, and the variable that it is about. */
 function reasonOf(error: unknown): string {
   if (error instanceof DatabaseUnavailable) return `DATABASE_URL: ${reasonOf(error.cause)}`;
   if (!(error instanceof Error)) return String(error);
   if (error instanceof ControlError) return `${WORKER_REFUSED[error.status ?? 0] ?? ''}${sayingOf(error)}`;
   const code = 'code' in error ? String(error.code) : '';
-  const about = 'syscall' in error && error.syscall === 'listen' ? 'HOST, PORT: ' : '';
+  const about = isListening(error) ? 'HOST, PORT: ' : '';
   return `${about}${error.message || code}`;
 }
 
