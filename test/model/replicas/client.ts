@@ -3,7 +3,7 @@ import { turn } from '../../support/gates.ts';
 import type { Body, Outcome } from './calls.ts';
 
 export type Sent = {
-  readonly method: 'GET' | 'POST';
+  readonly method: 'GET' | 'POST' | 'PATCH' | 'PUT';
   readonly path: string;
   readonly as: string;
   readonly headers?: Readonly<Record<string, string>>;

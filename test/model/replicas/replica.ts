@@ -10,6 +10,7 @@ import { wayToDatabase } from './way.ts';
 export const STARTUP_LEASE_SECONDS = 200;
 export const LEASE_TTL_SECONDS = 120;
 export const RESERVATION_MS = 60_000;
+export const MAX_ATTEMPTS = 25;
 
 /** A server with connections and a memory of its own, of which nothing is left after a crash. */
 export type Replica = {
@@ -75,7 +76,11 @@ export async function startReplica(schema: string, name: string): Promise<Replic
   const way = await wayToDatabase(name);
   const pools = { poolConnectionsMax: 6, asideConnectionsMax: 1 };
   const { database, running } = counted(await openDatabase({ connectionString: way.url, schema, ...pools }));
-  const settings = { startupLeaseSeconds: STARTUP_LEASE_SECONDS, leaseTtlSeconds: LEASE_TTL_SECONDS };
+  const settings = {
+    startupLeaseSeconds: STARTUP_LEASE_SECONDS,
+    leaseTtlSeconds: LEASE_TTL_SECONDS,
+    maxAttempts: MAX_ATTEMPTS,
+  };
   const queue = createQueue({ database, settings: { ...settings, reclaimOlderThanMs: RESERVATION_MS } });
   queue.start();
   const callers = createCallers({ database, operatorKey: OPERATOR_KEY });
