@@ -24,7 +24,7 @@ export async function drain(world: World): Promise<void> {
   await world.pool.query(`
     update ${schema}.work_items set
       lease_expires_at = case when lease_expires_at is not null then clock_timestamp() - interval '3 seconds' end,
-      not_before = least(not_before, clock_timestamp())
+      not_before = case when not_before > clock_timestamp() then clock_timestamp() else not_before end
     where state <> 'stopped' and (lease_expires_at is not null or not_before > clock_timestamp())`);
   leasesWereMoved(world.replicas, world.place);
   await world.log.read(world.clock);

@@ -10,7 +10,7 @@ export async function lapse({ pool, place, replicas }: World, { session, seconds
   await pool.query(
     `update ${place.schema}.work_items set
       lease_expires_at = case when lease_expires_at is not null then clock_timestamp() - $2 * interval '1 second' end,
-      not_before = least(not_before, clock_timestamp())
+      not_before = case when not_before > clock_timestamp() then clock_timestamp() else not_before end
     where session_id = $1 and state <> 'stopped' and (lease_expires_at is not null or not_before > clock_timestamp())`,
     [session, secondsAgo],
   );

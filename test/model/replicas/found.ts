@@ -19,7 +19,7 @@ export type Named = Extract<Call, { readonly id: string }>;
 
 /** The answer has this status, and some state that the item had then explains it. */
 export function found({ timeline }: Check, call: Named, status: number, explains: (version: Version) => boolean): Cell {
-  assert.equal(statusOf(call), status, `call ${call.n} is answered as the contract says`);
+  assert.equal(statusOf(call), status, `call ${call.n} is answered ${status}, as the contract says`);
   const version = timeline
     .seen(call, call.id)
     .filter(({ row }) => row.id === call.id)

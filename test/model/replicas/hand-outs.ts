@@ -72,9 +72,9 @@ function handOutsOf(item: readonly Version[], edges: Edges): HandOut[] {
 function supersededBy(edge: Edge | undefined, { state, lapsed_state: lapsed }: Row): string {
   if (edge === 'released') return 'released';
   if (edge === 'tried again') return 'failed';
-  const reached = lapsed ?? state;
-  if (reached === 'queued') return 'reservation_lapsed';
-  return reached === 'starting' ? 'startup_lease_lapsed' : 'lease_lapsed';
+  const reached = [lapsed, state];
+  if (reached.includes('active')) return 'lease_lapsed';
+  return reached.includes('starting') ? 'startup_lease_lapsed' : 'reservation_lapsed';
 }
 
 async function readHistory({ place, replicas }: World, which: Which, id: string) {

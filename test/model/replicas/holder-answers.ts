@@ -78,7 +78,11 @@ const checkLapsed = (check: Check, call: HolderCall): Cell =>
 
 /** The hand-out has ended in another way, or was another's. Whose answer was lost is answered the same, and never so. */
 function checkForeign(check: Check, call: HolderCall, own: 'released' | 'tried again'): Cell {
-  assert.equal(statusOf(call), 404, `call ${call.n} is answered as the contract says`);
+  assert.equal(
+    statusOf(call),
+    404,
+    `call ${call.n} is answered ${statusOf(call)}, and the contract says no such thing`,
+  );
   const end = endOf(check, call);
   const isAnothers = check.timeline.seen(call, call.id).some(({ row }) => row.id === call.id && !isOf(call, row));
   assert(
