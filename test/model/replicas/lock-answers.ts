@@ -19,7 +19,7 @@ export function checkLockAnswer({ timeline }: Check, call: LockCall): Cell {
       const isHeld = seen.some(
         (version) => version.row.owner !== call.owner && sameInstant(told, version.row.expires_at) && isLive(version),
       );
-      assert(isHeld, `call ${call.n} is locked out of ${call.lock} while another holds it, and only then`);
+      assert(isHeld, `call ${call.n} is locked out of ${call.lock} by another owner who holds it`);
       return 'acquire, held: 409';
     }
     const given = seen.find(({ row }) => row.owner === call.owner && showsLock(body, row));
@@ -31,7 +31,7 @@ export function checkLockAnswer({ timeline }: Check, call: LockCall): Cell {
     const given = seen.some(({ row }) => row.token === call.token && showsLock(body, row));
     assert(
       status === 200 ? given : status === 409 && isLost,
-      `call ${call.n} renews ${call.lock} while its token holds it, and only then`,
+      `call ${call.n} renews ${call.lock} as long as its token holds it, and no longer`,
     );
     return `renew: ${status}`;
   }

@@ -13,8 +13,10 @@ export async function release(world: World, step: Of<'release'>): Promise<void> 
 
 export async function report(world: World, step: Of<'report'>): Promise<void> {
   await atOnce(world, step, (holding, copy) => {
-    const isElse = !step.alike && copy > 0;
-    const said = isElse ? fresh(world, { ...step, status: turned(step.status) }) : saying(world, holding, step);
+    const said =
+      step.alike || copy === 0
+        ? saying(world, holding, { ...step, again: step.again || copy > 0 })
+        : fresh(world, { ...step, status: turned(step.status) });
     return { verb: 'report', ...handOutOf(holding, step.isOperator), ...said };
   });
 }
