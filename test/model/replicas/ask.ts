@@ -21,7 +21,8 @@ export function ask(world: World, replica: Replica, asked: Asked, how: How = {})
   const { sessionsToken, leavesAfterTurns, slow } = how;
   const request = requestOf(asked, world.place);
   const headers = slow === undefined ? request.headers : { ...request.headers, [SLOW_HEADER]: slow };
-  const sent = { ...request, ...(headers && { headers }), leavesAfterTurns };
+  const onLeft = (port: number) => replica.left.add(port);
+  const sent = { ...request, ...(headers && { headers }), leavesAfterTurns, onLeft };
   // What operators ask for, no token of a session allows.
   const as = sessionsToken !== undefined && sent.as === world.place.environmentKey ? sessionsToken : sent.as;
   return world.record(asked, replica.name, () => send(replica.url, replica.agent, { ...sent, as }));

@@ -159,7 +159,9 @@ export class World {
     this.holdings.clear();
     this.tokens.clear();
     this.broken.clear();
-    for (const { undelivered, begun } of this.replicas) for (const known of [undelivered, begun]) known.clear();
+    for (const { undelivered, begun, left, ended } of this.replicas) {
+      for (const known of [undelivered, begun, left, ended]) known.clear();
+    }
     await this.log.reset(this.clock);
   }
 
