@@ -65,8 +65,8 @@ export const MET: readonly string[] = [
   ...['queued', 'starting', 'active', 'stopping', 'stopped'].flatMap((state) => [
     `patch, ${state}: 200`,
     `read, ${state}: 200`,
-    `result, ${state}: 200`,
   ]),
+  ...['queued', 'starting', 'active', 'stopped'].map((state) => `result, ${state}: 200`),
   ...['queued', 'starting', 'active', 'known'].map((state) => `enqueue, ${state}: covered`),
   'enqueue, no item: new',
   'enqueue, taken: 409',
