@@ -111,7 +111,8 @@ const statement = fixed<Args, Row, `${'any' | 'old'} ${Extent}`>((value, names, 
       order by w.priority desc, w.seq
       limit (select count(*) from taker) for update skip locked
     ), lapsed as materialized (
-      select w.seq, w.id, w.priority, w.worker_id, w.sessions_token_hash, w.handed_out_at, w.state as lapsed_state,
+      select w.seq, w.id, w.priority, w.worker_id, w.sessions_token_hash, w.handed_out_at,
+        case when w.lapsed_state = 'active' then 'active' else w.state end as lapsed_state,
         ${handOutReached('w')}, w.lease_expires_at as lapsed_at, ${isSpent}
       from ${workItems} w
       where ${standsIn(environmentId)} and w.state in ('starting', 'active')

@@ -99,6 +99,25 @@ for (const engine of ENGINES) {
       t.equal(others.length, 1);
     });
 
+    for (const swept of [false, true]) {
+      t.test(`what began and was acked once more has lapsed at work, ${swept ? 'swept' : 'polled'} away`, async (t) => {
+        const place = await newPlace(server);
+        const { id, ...reached } = await active(place);
+        await lapsedLongAgo(place, id);
+        await queue.sweep();
+        await place.ack(id);
+        const lapsed_at = await lapsedLongAgo(place, id);
+        if (swept) await queue.sweep();
+        const again = (await place.poll()).json.id;
+        const [first] = await handOutsOf(place, again);
+        t.match(first, { work_id: id, ...reached, lapsed_at });
+        t.equal(first.outcome, 'lease_lapsed'); // a match would take startup_lease_lapsed for it
+        await lapsedLongAgo(place, again);
+        const third = (await place.poll()).json.id;
+        t.equal((await handOutsOf(place, third))[1].outcome, 'reservation_lapsed', 'and the next one has not');
+      });
+    }
+
     t.test('a reservation lapses at its end, one that was given back early never does', async (t) => {
       const place = await newPlace(server);
       await place.enqueue();

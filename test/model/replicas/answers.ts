@@ -1,19 +1,12 @@
 import assert from 'node:assert/strict';
 import { bodyOf, type Call, type CallOf, listOf, statusOf } from './calls.ts';
-import { created, type Edges } from './explain.ts';
+import { created } from './explain.ts';
+import { type Cell, type Check, found, type Named } from './found.ts';
+import { checkReleased, checkReported, checkResult } from './holder-answers.ts';
+import { checkLockAnswer } from './lock-answers.ts';
 import { sameInstant, type Version } from './log.ts';
-import { type Hold, passedOver } from './null-promise.ts';
-import { agrees, type Timeline } from './timeline.ts';
-
-type Check = {
-  readonly timeline: Timeline;
-  readonly edges: Edges;
-  readonly holds: readonly Hold[];
-  readonly met: (cell: string) => void;
-};
-
-/** Which cell of the state table was met, where that can be told. */
-type Cell = string | undefined;
+import { passedOver } from './null-promise.ts';
+import { agrees } from './timeline.ts';
 
 /** Every answer is one that the contract allows, given some state that the row had between the call's beginning and its end. */
 export function checkAnswers(check: Check): void {
@@ -32,6 +25,14 @@ function checkAnswer(check: Check, call: Call): Cell {
       return checkPoll(check, call);
     case 'cancel':
       return checkCancelled(check, call);
+    case 'release':
+      return checkReleased(check, call);
+    case 'report':
+      return checkReported(check, call);
+    case 'acquire':
+    case 'renew':
+    case 'let go':
+      return checkLockAnswer(check, call);
     default:
       if (status === 404) return checkNotFound(check, call);
   }
@@ -40,6 +41,8 @@ function checkAnswer(check: Check, call: Call): Cell {
       return found(check, call, 200, ({ row }) => row.state !== 'queued' && agrees(bodyOf(call), row));
     case 'read':
       return found(check, call, 200, ({ row }) => agrees(bodyOf(call), row));
+    case 'result':
+      return checkResult(check, call);
     case 'patch':
       return found(check, call, 200, ({ row }) => row.metadata[call.key] === call.value && agrees(bodyOf(call), row));
     case 'beat':
@@ -48,18 +51,6 @@ function checkAnswer(check: Check, call: Call): Cell {
       if (status === 204) return undefined;
       return found(check, call, 409, ({ row }) => row.state === 'stopped' || (row.state === 'stopping' && !call.force));
   }
-}
-
-type Named = Extract<Call, { readonly id: string }>;
-
-function found({ timeline }: Check, call: Named, status: number, explains: (version: Version) => boolean): Cell {
-  assert.equal(statusOf(call), status, `call ${call.n} is answered as the contract says`);
-  const version = timeline
-    .seen(call, call.id)
-    .filter(({ row }) => row.id === call.id)
-    .find(explains);
-  assert(version !== undefined, `call ${call.n} was answered by what its item was at the time`);
-  return `${call.verb}, ${version.row.state}: ${status}`;
 }
 
 function checkBeat(check: Check, call: CallOf<'beat'>): Cell {

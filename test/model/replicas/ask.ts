@@ -21,22 +21,25 @@ export function ask(world: World, replica: Replica, asked: Asked, how: How = {})
   const { sessionsToken, leavesAfterTurns, slow } = how;
   const request = requestOf(asked, world.place);
   const headers = slow === undefined ? request.headers : { ...request.headers, [SLOW_HEADER]: slow };
-  const sent = { ...request, ...(headers && { headers }), leavesAfterTurns };
+  const onLeft = (port: number) => replica.left.add(port);
+  const sent = { ...request, ...(headers && { headers }), leavesAfterTurns, onLeft };
   // What operators ask for, no token of a session allows.
   const as = sessionsToken !== undefined && sent.as === world.place.environmentKey ? sessionsToken : sent.as;
   return world.record(asked, replica.name, () => send(replica.url, replica.agent, { ...sent, as }));
 }
 
-const toItem = ({ session, requestId, followUp, maxHandOuts }: Request) => ({
+const toItem = ({ session, requestId, followUp, maxHandOuts, maxAttempts }: Request) => ({
   data: { type: 'session', id: session },
   ...(requestId === undefined ? {} : { request_id: requestId }),
   ...(maxHandOuts === undefined ? {} : { max_hand_outs: maxHandOuts }),
+  ...(maxAttempts === undefined ? {} : { max_attempts: maxAttempts }),
   follow_up: followUp,
 });
 
 function requestOf(asked: Asked, { environmentId, environmentKey, operatorKey }: Place): Sent {
   const work = `/v1/environments/${environmentId}/work`;
   const control = `/control${work}`;
+  const locks = `/control/v1/environments/${environmentId}/locks`;
   const post = { method: 'POST', as: environmentKey } as const;
   switch (asked.verb) {
     case 'enqueue': {
@@ -61,6 +64,28 @@ function requestOf(asked: Asked, { environmentId, environmentKey, operatorKey }:
       const as = asked.reason === 'operator' ? operatorKey : environmentKey;
       return { ...post, as, path: `${work}/${asked.id}/stop`, body: { force: asked.force } };
     }
+    case 'release': {
+      const as = asked.tokenHash === null ? operatorKey : environmentKey;
+      return { ...post, as, path: `${control}/${asked.id}/release`, body: { delay_ms: asked.delayMs } };
+    }
+    case 'report': {
+      const { status, result, error, isFinal } = asked;
+      const as = asked.tokenHash === null ? operatorKey : environmentKey;
+      const body = status === 'succeeded' ? { status, result } : { status, error, final: isFinal };
+      return { method: 'PATCH', as, path: `${control}/${asked.id}`, body };
+    }
+    case 'result':
+      return { method: 'GET', as: operatorKey, path: `${control}/${asked.id}/result` };
+    case 'acquire': {
+      const { owner, ttlSeconds } = asked;
+      return { ...post, method: 'PUT', path: `${locks}/${asked.lock}`, body: { owner, ttl_seconds: ttlSeconds } };
+    }
+    case 'renew': {
+      const { token, ttlSeconds } = asked;
+      return { ...post, path: `${locks}/${asked.lock}/renew`, body: { token, ttl_seconds: ttlSeconds } };
+    }
+    case 'let go':
+      return { ...post, path: `${locks}/${asked.lock}/release`, body: { token: asked.token } };
     case 'patch':
       return { ...post, path: `${work}/${asked.id}`, body: { metadata: { [asked.key]: asked.value } } };
     case 'read':

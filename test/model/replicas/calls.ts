@@ -15,11 +15,28 @@ export type Body = {
   readonly last_heartbeat?: string | null;
   readonly lease_extended?: boolean;
   readonly ttl_seconds?: number;
+  readonly status?: string;
+  readonly result?: unknown;
+  /** Of a lock. */
+  readonly token?: number;
+  readonly owner?: string;
+  readonly acquired_at?: string;
+  readonly expires_at?: string;
+  readonly released?: boolean;
   /** Of an item: its session. Of a batch: what was enqueued, each; of a cancel: what was stopped. */
   readonly data?: { readonly id?: string } | readonly Listed[];
+  readonly hand_outs?: readonly {
+    readonly work_id: string;
+    readonly worker_id: string | null;
+    readonly outcome: string | null;
+  }[];
   readonly error?: {
     readonly message: string;
-    readonly details?: { readonly current_state?: { state: WorkState; last_heartbeat: string | null } };
+    readonly details?: {
+      readonly error_code?: string;
+      readonly current_state?: { state: WorkState; last_heartbeat: string | null };
+      readonly expires_at?: string;
+    };
   };
 } | null;
 
@@ -41,11 +58,26 @@ export type Asked =
   /** Each poll has a worker id of its own: the row of a hand-out tells which poll it was for. */
   | { readonly verb: 'poll'; readonly workerId: string; readonly blockMs: number | undefined }
   | { readonly verb: 'ack' | 'read'; readonly id: string }
+  | { readonly verb: 'result'; readonly id: string }
   | { readonly verb: 'beat'; readonly id: string; readonly expected: string; readonly isRetry: boolean }
   | { readonly verb: 'stop'; readonly id: string; readonly force: boolean; readonly reason: 'worker' | 'operator' }
+  | ({ readonly verb: 'release'; readonly delayMs: number } & OfHandOut)
+  | ({
+      readonly verb: 'report';
+      readonly status: 'succeeded' | 'failed';
+      readonly result: string | undefined;
+      readonly error: string | undefined;
+      readonly isFinal: boolean;
+    } & OfHandOut)
   /** Each patch has a value of its own. */
   | { readonly verb: 'patch'; readonly id: string; readonly key: string; readonly value: string }
-  | { readonly verb: 'cancel'; readonly session: string };
+  | { readonly verb: 'cancel'; readonly session: string }
+  | { readonly verb: 'acquire'; readonly lock: string; readonly owner: string; readonly ttlSeconds: number }
+  | { readonly verb: 'renew'; readonly lock: string; readonly token: number; readonly ttlSeconds: number }
+  | { readonly verb: 'let go'; readonly lock: string; readonly token: number };
+
+/** By the hash of the hand-out's token; null: an API key's call, of whatever hand-out the id names. */
+type OfHandOut = { readonly id: string; readonly tokenHash: string | null };
 
 /** A call and what came of it. */
 export type Call = Asked & {

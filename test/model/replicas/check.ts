@@ -1,7 +1,10 @@
 import assert from 'node:assert/strict';
 import { checkAnswers } from './answers.ts';
-import { checkEdge, type Edge, edgeOf } from './edges.ts';
+import { checkEdge } from './edge-checks.ts';
+import { type Edge, edgeOf } from './edges.ts';
 import { created, explain } from './explain.ts';
+import { checkHistories } from './hand-outs.ts';
+import { checkLocks } from './lock-check.ts';
 import { micros, type Version } from './log.ts';
 import { type Timeline, timelineOf } from './timeline.ts';
 import type { World } from './world.ts';
@@ -15,9 +18,10 @@ export async function check(world: World): Promise<void> {
   checkSlots(timeline);
   explain(timeline, edges, new Set(world.replicas.flatMap(({ begun }) => [...begun])));
   checkAnswers({ timeline, edges, met, holds: world.holds });
+  checkLocks(timeline, met);
   checkFailures(world);
   checkEnds(timeline);
-  await checkTables(world, timeline);
+  await checkHistories(world, timeline, edges);
 }
 
 function checkItem(item: readonly Version[], edges: Map<Version, Edge>, met: (cell: string) => void): void {
@@ -96,19 +100,4 @@ function checkEnds({ calls, seqOf }: Timeline): void {
       answered.set(requestId, seq);
     }
   }
-}
-
-/** What is remembered of ids that were superseded is exactly what was. */
-async function checkTables({ pool, place }: World, { versions }: Timeline): Promise<void> {
-  const { rows } = await pool.query(
-    `select work_id as id, item_seq::integer as seq from ${place.schema}.hand_outs order by work_id collate "C"`,
-  );
-  const superseded = versions.flatMap(({ old, row }) =>
-    old && old.id !== row.id ? [{ id: old.id, seq: row.seq }] : [],
-  );
-  assert.deepEqual(
-    rows,
-    superseded.sort((one, other) => (one.id < other.id ? -1 : 1)),
-    'the ids that were superseded',
-  );
 }

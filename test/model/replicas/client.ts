@@ -3,13 +3,15 @@ import { turn } from '../../support/gates.ts';
 import type { Body, Outcome } from './calls.ts';
 
 export type Sent = {
-  readonly method: 'GET' | 'POST';
+  readonly method: 'GET' | 'POST' | 'PATCH' | 'PUT';
   readonly path: string;
   readonly as: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: object;
   /** The client breaks the connection so many turns later, unless it has its answer by then. */
   readonly leavesAfterTurns?: number | undefined;
+  /** Told of the port that it left from: what was sent may still be on its way. */
+  readonly onLeft?: (port: number) => void;
 };
 
 /** Far longer than any statement may take: whoever hears nothing until then has been forgotten. */
@@ -58,6 +60,9 @@ export async function send(url: string, agent: Agent, sent: Sent): Promise<Outco
     const isAnswered = outcome.then(() => true);
     for (let left = leavesAfterTurns; left > 0; left--) await Promise.race([isAnswered, turn()]);
     hasLeft = true;
+    const { socket } = outgoing;
+    const isSent = !outgoing.destroyed && socket !== null && !socket.connecting && !socket.destroyed;
+    if (isSent && socket.localPort !== undefined) sent.onLeft?.(socket.localPort);
     outgoing.destroy();
   }
   return outcome;

@@ -1,6 +1,7 @@
 import { ask, type How } from './ask.ts';
 import { type Asked, bodyOf, type Call, listOf, sessionOf } from './calls.ts';
 import type { Fault, Of, Which } from './plan.ts';
+import { handOutOf, saying } from './said.ts';
 import type { Holding, World } from './world.ts';
 
 type Try = (to: Which, isAgain: boolean, how: How) => Promise<Call>;
@@ -42,7 +43,7 @@ const isSession = (text: string | undefined) => text === 's1' || text === 's2' |
 
 /** As the official worker does it. */
 export async function work(world: World, step: Of<'work'>): Promise<void> {
-  const { to, blockMs, leavesAfterTurns, faults, force, asItem, slow } = step;
+  const { to, blockMs, leavesAfterTurns, faults, asItem, slow } = step;
   if (leavesAfterTurns !== undefined)
     world.meet(
       `poll: the client leaves${slow === undefined ? '' : `, the answer is slow ${slow === 'before' ? 'before' : 'after'} its first byte`}`,
@@ -55,15 +56,27 @@ export async function work(world: World, step: Of<'work'>): Promise<void> {
     () => ({ verb: 'ack', id }),
     (isRetry) => ({ verb: 'beat', id, expected: holding.token ?? 'NO_HEARTBEAT', isRetry }),
     (isRetry) => ({ verb: 'beat', id, expected: holding.token ?? 'NO_HEARTBEAT', isRetry }),
-    () => ({ verb: 'stop', id, force, reason: 'worker' }),
+    (isAgain) => endOf(world, holding, step, isAgain),
   ];
   for (const [index, fault] of faults.entries()) {
     const call = await insist(world, to, fault, (which, isAgain, how) => {
       const asked = asks[index]?.(isAgain) ?? { verb: 'read', id };
-      return ask(world, world.replicas[which], asked, { ...how, sessionsToken });
+      const isHolders = asked.verb === 'release' || asked.verb === 'report';
+      return ask(world, world.replicas[which], asked, {
+        ...how,
+        sessionsToken: isHolders ? holding.sessionsToken : sessionsToken,
+      });
     });
     hear(holding, call);
   }
+}
+
+function endOf(world: World, holding: Holding, { end, force }: Of<'work'>, isAgain: boolean): Asked {
+  if (end === 'stop') return { verb: 'stop', id: holding.id, force, reason: 'worker' };
+  const handOut = handOutOf(holding, false);
+  if (end === 'release') return { verb: 'release', ...handOut, delayMs: 0 };
+  const said = saying(world, holding, { status: end, hasResult: true, isFinal: force, again: isAgain });
+  return { verb: 'report', ...handOut, ...said };
 }
 
 /** The holder goes on with the token that it was told. */

@@ -3,6 +3,7 @@ import { until } from '../../support/harness.ts';
 import { ask } from './ask.ts';
 import { poll } from './clients.ts';
 import { leasesWereMoved } from './faults.ts';
+import { takeLocks } from './locking.ts';
 import type { World } from './world.ts';
 
 const POLLS_MAX = 200;
@@ -11,7 +12,7 @@ const NULLS_MAX = 5;
 const PUT_BACK_MS_MAX = 5_000;
 
 /**
- * The end of a history: what was taken for clients that left is put back, without a lease having to lapse; then all leases lapse, and whatever
+ * The end of a history: what was taken for clients that left is put back, without a lease having to lapse; then all leases lapse, what waits for its time is due, and whatever
  * is on offer is taken and stopped, until nothing is.
  */
 export async function drain(world: World): Promise<void> {
@@ -21,8 +22,10 @@ export async function drain(world: World): Promise<void> {
   await world.log.read(world.clock);
   const { schema } = world.place;
   await world.pool.query(`
-    update ${schema}.work_items set lease_expires_at = clock_timestamp() - interval '3 seconds'
-    where state <> 'stopped' and lease_expires_at is not null`);
+    update ${schema}.work_items set
+      lease_expires_at = case when lease_expires_at is not null then clock_timestamp() - interval '3 seconds' end,
+      not_before = case when not_before > clock_timestamp() then clock_timestamp() else not_before end
+    where state <> 'stopped' and (lease_expires_at is not null or not_before > clock_timestamp())`);
   leasesWereMoved(world.replicas, world.place);
   await world.log.read(world.clock);
   for (let [n, nulls] = [0, 0]; ; n++) {
@@ -39,6 +42,7 @@ export async function drain(world: World): Promise<void> {
     if (rows.length === 0) break;
     if (++nulls === NULLS_MAX) assert.deepEqual(rows, [], 'what was enqueued is stopped or was offered');
   }
+  await takeLocks(world);
   await world.log.read(world.clock);
 }
 

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import type { WorkState } from '../../../src/queue/items.ts';
-import { micros, type Row, type Version } from './log.ts';
-import { STARTUP_LEASE_SECONDS } from './replica.ts';
+import type { Row, Version } from './log.ts';
 
 /** What may become of a row, by the state table (contract §4). */
 export type Edge =
@@ -16,12 +15,15 @@ export type Edge =
   | 'finalised'
   | 'exhausted'
   | 'requeued'
+  | 'released'
+  | 'tried again'
+  | 'concluded'
   | 'cancelled'
   | 'patched'
   | 'follow-up kept'
   | 'lapsed';
 
-type Column = keyof Row | 'is_last_hand_out' | `lapsed_${string}`;
+type Column = keyof Row | `lapsed_${string}`;
 
 const RESET: readonly Column[] = [
   ...(['lease_expires_at', 'lease_ttl_seconds', 'acknowledged_at', 'started_at'] as const),
@@ -52,16 +54,20 @@ const EDGES: Readonly<Record<Exclude<Edge, 'enqueued'>, { from: readonly WorkSta
   finalised: { from: ['stopping'], changes: [...END, 'lapsed_at'] },
   exhausted: { from: ['queued', 'starting', 'active'], changes: [...END, 'lapsed_at'] },
   requeued: { from: ['starting', 'active'], changes: RESET },
+  released: { from: ['queued', 'starting', 'active'], changes: [...RESET, ...HAND_OUT, 'not_before'] },
+  'tried again': {
+    from: ['queued', 'starting', 'active'],
+    changes: [...RESET, ...HAND_OUT, 'not_before', 'attempt', 'last_error'],
+  },
+  concluded: {
+    from: ['queued', 'starting', 'active', 'stopping'],
+    changes: [...END, 'stop_requested_at', 'outcome', 'result', 'last_error'],
+  },
   cancelled: { from: ['queued', 'starting', 'active', 'stopping'], changes: [...END, ...ASKED, 'follow_up'] },
   patched: { from: ['queued', 'starting', 'active', 'stopping', 'stopped'], changes: ['metadata'] },
   'follow-up kept': { from: ['queued', 'starting', 'active'], changes: ['follow_up'] },
-  lapsed: { from: ['queued', 'starting', 'active', 'stopping'], changes: ['lease_expires_at'] },
+  lapsed: { from: ['queued', 'starting', 'active', 'stopping'], changes: ['lease_expires_at', 'not_before'] },
 };
-
-const SECOND = 1_000_000;
-/** Two instants of one statement lie so far apart at most, also on a machine that does something else meanwhile. */
-const STATEMENT_MAX = 10 * SECOND;
-const SWEEP_PATIENCE = 2 * SECOND;
 
 /** Which edge the version is. Fails where there is none. */
 export function edgeOf({ by, old, row }: Version, isTest: (by: string) => boolean): Edge {
@@ -83,11 +89,14 @@ const changes = (old: Row, row: Row): string[] =>
   });
 
 function nameOf(old: Row, row: Row, changed: readonly string[]): Exclude<Edge, 'enqueued'> | undefined {
+  // A new id that nobody has yet: its holder has given it back.
+  if (row.id !== old.id && row.handed_out_at === null) return changed.includes('attempt') ? 'tried again' : 'released';
   if (row.state !== old.state) {
     if (row.state === 'starting') return 'acked';
     if (row.state === 'active') return 'beat';
     if (row.state === 'stopping') return 'stop asked';
     if (row.state === 'queued') return row.hand_out_count === old.hand_out_count ? 'requeued' : 'handed out';
+    if (row.outcome !== null) return 'concluded';
     if (row.stop_reason === 'exhausted' || row.stop_reason === 'cancelled') return row.stop_reason;
     return row.stop_reason === 'abandoned' ? 'finalised' : 'stopped';
   }
@@ -96,81 +105,4 @@ function nameOf(old: Row, row: Row, changed: readonly string[]): Exclude<Edge, '
   if (row.state === 'active') return changed.includes('last_heartbeat') ? 'beat' : 'replayed';
   if (row.state !== 'queued') return undefined;
   return row.hand_out_count > old.hand_out_count ? 'handed out' : 'put back';
-}
-
-const hasLapsed = ({ lease_expires_at: lease }: Row, by: number, patience = 0): boolean =>
-  lease !== null && micros(lease) + patience <= by;
-
-const near = (one: string | null, other: string | null, seconds: number): boolean =>
-  one !== null && other !== null && Math.abs(micros(one) - micros(other) - seconds * SECOND) < STATEMENT_MAX;
-
-/** What must hold of an edge, whoever asked for it. `newest`: the greatest token that the item ever had. */
-export function checkEdge(edge: Edge, { at, old, row }: Version, newest: number): void {
-  if (old === null) {
-    assert.deepEqual(
-      [row.state, row.hand_out_count, row.lease_expires_at],
-      ['queued', 0, null],
-      'what is new is on offer',
-    );
-    return;
-  }
-  const isFree = (by: number, patience = 0) =>
-    (old.state === 'queued' && old.lease_expires_at === null) || hasLapsed(old, by, patience);
-  switch (edge) {
-    case 'handed out':
-      assert(isFree(micros(row.handed_out_at ?? '')), 'a lease is not taken over before it lapsed');
-      assert.equal(
-        row.id === old.id,
-        old.handed_out_at === null,
-        'the first hand-out keeps the id, each other mints one',
-      );
-      assert.equal(row.hand_out_count, old.hand_out_count + 1);
-      assert.equal(row.last_heartbeat, null);
-      return;
-    case 'put back': {
-      const isUnseen = row.handed_out_at === null;
-      assert(old.lease_expires_at !== null && row.lease_expires_at === null, 'only what is reserved is put back');
-      assert.equal(row.hand_out_count, isUnseen ? old.hand_out_count - 1 : old.hand_out_count);
-      return;
-    }
-    case 'acked':
-      assert(near(row.lease_expires_at, row.acknowledged_at, STARTUP_LEASE_SECONDS), 'the startup lease');
-      return;
-    case 'beat':
-      assert(micros(row.last_heartbeat ?? '') > newest, 'the tokens of an item increase');
-      assert.equal(row.replaced_heartbeat, old.last_heartbeat);
-      assert(
-        near(row.lease_expires_at, row.last_heartbeat, row.lease_ttl_seconds ?? 0),
-        'the lease is as long as its TTL',
-      );
-      return;
-    case 'follow-up kept':
-      assert.equal(old.follow_up, null, 'the first follow-up is kept');
-      return;
-    case 'requeued':
-      assert(isFree(at, SWEEP_PATIENCE), 'the sweep leaves what lapsed a moment ago to its holder');
-      return;
-    case 'finalised':
-      assert(old.lease_expires_at === null || hasLapsed(old, at), 'who winds down has time for it');
-      assert.equal(row.lease_expires_at, null);
-      return;
-    case 'exhausted':
-      assert(isFree(at), 'what is held is not set aside');
-      assert(
-        old.max_hand_outs !== null && old.hand_out_count >= old.max_hand_outs,
-        'it was handed out as often as it may be',
-      );
-      return;
-    case 'cancelled':
-      assert.deepEqual(
-        [row.lease_expires_at, row.follow_up],
-        [null, null],
-        'what is cancelled has no lease, and no follow-up',
-      );
-      return;
-    case 'stopped':
-      assert.equal(row.lease_expires_at, null, 'what is over has no lease');
-      return;
-    default:
-  }
 }

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { bodyOf, type Call, type CallOf, isCall, listOf, statusOf } from './calls.ts';
 import type { Edge } from './edges.ts';
+import { didEnd, didEndWindingDown, mayHaveTold } from './explain-ends.ts';
 import { micros, sameInstant, type Version } from './log.ts';
 import { unmatched } from './matching.ts';
 import { RESERVATION_MS } from './replica.ts';
@@ -56,6 +57,11 @@ export function explain(timeline: Timeline, edges: Edges, begun: ReadonlySet<str
         );
         break;
       }
+      case 'released':
+      case 'tried again':
+      case 'concluded':
+        some(`its being ${edge}`, (call) => didEnd(call, edge, version), version);
+        break;
       case 'follow-up kept':
         some('a follow-up', (call) => asksFor(call, version, true) && mayHaveDone(call, 200), version);
         break;
@@ -69,7 +75,7 @@ export function explain(timeline: Timeline, edges: Edges, begun: ReadonlySet<str
   }
   for (const item of items.values()) {
     match(timeline, item, edges, ['beat', 'replayed'], isCall('beat'), didBeat, isExtended);
-    match(timeline, item, edges, ['stop asked', 'stopped'], isCall('stop'), didStop, (call) => statusOf(call) === 204);
+    match(timeline, item, edges, ['stop asked', 'stopped'], isEnding, didStop, (call) => statusOf(call) === 204);
   }
   const handedTo = [...edges].flatMap(([{ row, by }, edge]) =>
     edge === 'handed out' && !broken.has(by) ? [row.worker_id] : [],
@@ -93,7 +99,8 @@ function match<One extends Call>(
   const fits = (version: Version, call: One) =>
     mayBe(call, version) && did(call, version, edges.get(version) ?? 'enqueued');
   const successes = asked.filter(isSuccess);
-  const unasked = unmatched(made, [...successes, ...asked.filter(({ outcome }) => outcome.kind === 'unknown')], fits);
+  const perhaps = asked.filter((call) => call.outcome.kind === 'unknown' || isEnded(call));
+  const unasked = unmatched(made, [...successes, ...perhaps], fits);
   assert(unasked === undefined, `version ${unasked?.n} of item ${unasked?.row.seq} was asked for by a call of its own`);
   const undone = unmatched(successes, made, (call, version) => fits(version, call));
   assert(undone === undefined, `call ${undone?.n} was answered with success, and is seen in the row`);
@@ -114,7 +121,15 @@ function didBeat(call: CallOf<'beat'>, { old, row }: Version, edge: Edge): boole
   return edge === 'beat' ? isNamed(old.last_heartbeat) : call.isRetry && isNamed(old.replaced_heartbeat);
 }
 
-function didStop({ id, force, reason }: CallOf<'stop'>, { old, row }: Version, edge: Edge): boolean {
+/** A release may also have found it ended. */
+const isEnded = (call: Call): boolean => call.verb === 'release' && mayHaveTold(call, 'stopped');
+
+const isEnding = (call: Call): call is CallOf<'stop' | 'release'> => call.verb === 'stop' || call.verb === 'release';
+
+function didStop(call: CallOf<'stop' | 'release'>, version: Version, edge: Edge): boolean {
+  if (call.verb === 'release') return didEndWindingDown(call, version, edge);
+  const { id, force, reason } = call;
+  const { old, row } = version;
   if (old === null || id !== old.id) return false;
   if (old.stop_requested_by === null && row.stop_requested_by !== reason) return false;
   return edge === 'stop asked' ? !force : force || old.state === 'queued' || old.state === 'starting';

@@ -8,8 +8,10 @@ import type { World } from './world.ts';
 /** Tests move rows, not clocks. */
 export async function lapse({ pool, place, replicas }: World, { session, secondsAgo }: Of<'lapse'>): Promise<void> {
   await pool.query(
-    `update ${place.schema}.work_items set lease_expires_at = clock_timestamp() - $2 * interval '1 second'
-    where session_id = $1 and state <> 'stopped' and lease_expires_at is not null`,
+    `update ${place.schema}.work_items set
+      lease_expires_at = case when lease_expires_at is not null then clock_timestamp() - $2 * interval '1 second' end,
+      not_before = case when not_before > clock_timestamp() then clock_timestamp() else not_before end
+    where session_id = $1 and state <> 'stopped' and (lease_expires_at is not null or not_before > clock_timestamp())`,
     [session, secondsAgo],
   );
   leasesWereMoved(replicas, place);
@@ -76,7 +78,7 @@ const OTHER: Readonly<Record<Session, Session>> = { s1: 's2', s2: 's3', s3: 's1'
  */
 export async function cross(world: World, { session, to }: Of<'cross'>): Promise<void> {
   const { schema, environmentId } = world.place;
-  const request = { requestId: undefined, followUp: true, maxHandOuts: undefined };
+  const request = { requestId: undefined, followUp: true, maxHandOuts: undefined, maxAttempts: undefined };
   const put = async (...requests: Request[]) =>
     bodyOf(await enqueue(world, { do: 'enqueue', to, requests, fault: { what: 'none' } }))?.id;
   await put({ ...request, session });

@@ -36,7 +36,7 @@ export async function many(world: World, step: Of<'ack'> | Of<'beat'> | Of<'stop
   await Promise.all(Array.from({ length: copies }, (_, copy) => one(copy)));
 }
 
-const other = (which: Which): Which => (which === 0 ? 1 : 0);
+export const other = (which: Which): Which => (which === 0 ? 1 : 0);
 
 export async function patch(world: World, { session, before, to, copies, apart }: Of<'patch'>): Promise<void> {
   const id = world.holdingOf(session, before)?.id;
@@ -58,9 +58,9 @@ const atOnce = (world: World, { to, copies, apart }: Where, one: (replica: Repli
     Array.from({ length: copies }, (_, copy) => one(world.replicas[apart && copy % 2 === 1 ? other(to) : to])),
   );
 
-export async function read(world: World, { session, before, to }: Of<'read'>): Promise<void> {
+export async function read(world: World, { do: verb, session, before, to }: Of<'read' | 'result'>): Promise<void> {
   const id = world.holdingOf(session, before)?.id;
-  if (id !== undefined) await ask(world, world.replicas[to], { verb: 'read', id });
+  if (id !== undefined) await ask(world, world.replicas[to], { verb, id });
 }
 
 export async function playSet(world: World, { to, verb, targets }: Of<'set'>): Promise<void> {

@@ -17,6 +17,7 @@ export type Row = {
   readonly handed_out_at: string | null;
   readonly worker_id: string | null;
   readonly sessions_token_hash: string | null;
+  readonly is_last_hand_out: boolean;
   readonly lapsed_state: WorkState | null;
   readonly lease_expires_at: string | null;
   readonly lease_ttl_seconds: number | null;
@@ -28,11 +29,27 @@ export type Row = {
   readonly stopped_at: string | null;
   readonly stop_reason: string | null;
   readonly stop_requested_by: string | null;
+  readonly not_before: string | null;
+  readonly attempt: number;
+  readonly max_attempts: number | null;
+  readonly last_error: string | null;
+  readonly outcome: 'succeeded' | 'failed' | null;
+  /** Of the table beside it, as JSON text. */
+  readonly result: string | null;
   readonly follow_up: { readonly id: string } | null;
 };
 
+/** A row of `locks`, likewise. */
+export type LockRow = {
+  readonly name: string;
+  readonly owner: string;
+  readonly token: number;
+  readonly acquired_at: string;
+  readonly expires_at: string;
+};
+
 /** What a row was, from one commit to the next. */
-export type Version = {
+export type Version<Of = Row> = {
   readonly n: number;
   /** Which replica made it, or the test. */
   readonly by: string;
@@ -40,18 +57,21 @@ export type Version = {
   /** By the database's clock, in microseconds: when its transaction began, and right before that was committed. */
   readonly since: number;
   readonly at: number;
-  readonly old: Row | null;
-  readonly row: Row;
+  readonly old: Of | null;
+  readonly row: Of;
   /** Between these ticks of the test it was committed, as far as is known. */
   committedAfter: number;
   committedBefore: number;
 };
 
-type Logged = { n: string; by: string; transaction: string; since: string; at: string; old: Row | null; row: Row };
+type Stamps = { n: string; by: string; transaction: string; since: string; at: string };
+type Logged = Stamps &
+  ({ of: 'work_items'; old: Row | null; row: Row } | { of: 'locks'; old: LockRow | null; row: LockRow });
 
-/** The versions of all items of a history, each in the order of its commits. */
+/** The versions of all items and locks of a history, each in the order of its commits. */
 export class Log {
   readonly items = new Map<number, Version[]>();
+  readonly locks = new Map<string, Version<LockRow>[]>();
   private readonly client: pg.Client;
   private readonly schema: string;
   private readSince = 0;
@@ -67,17 +87,23 @@ export class Log {
    */
   async install(): Promise<void> {
     const { schema } = this;
-    await this.client.query(`
-      create unlogged table ${schema}.versions (
-        n bigserial primary key, by text not null, transaction text not null, since bigint not null, at bigint not null, old jsonb, "row" jsonb not null);
-      create function ${schema}.log_version() returns trigger language plpgsql set timezone = 'UTC' as $$ begin
-        insert into ${schema}.versions (by, transaction, since, at, old, "row")
-        values (current_setting('application_name'), pg_current_xact_id()::text,
-          (extract(epoch from now()) * 1000000)::bigint, (extract(epoch from clock_timestamp()) * 1000000)::bigint, case tg_op when 'UPDATE' then to_jsonb(old) end, to_jsonb(new));
+    const stamps = `current_setting('application_name'), pg_current_xact_id()::text,
+      (extract(epoch from now()) * 1000000)::bigint, (extract(epoch from clock_timestamp()) * 1000000)::bigint`;
+    const logging = (table: string, row: string) => `
+      create function ${schema}.log_${table}() returns trigger language plpgsql set timezone = 'UTC' as $$ begin
+        insert into ${schema}.versions (of, by, transaction, since, at, old, "row")
+        values ('${table}', ${stamps}, case tg_op when 'UPDATE' then to_jsonb(old) end, ${row});
         return null;
       end $$;
-      create constraint trigger log_version after insert or update on ${schema}.work_items deferrable initially deferred
-        for each row execute function ${schema}.log_version();`);
+      create constraint trigger log_version after insert or update on ${schema}.${table} deferrable initially deferred
+        for each row execute function ${schema}.log_${table}();`;
+    const result = `(select r.result from ${schema}.work_results r where r.item_seq = new.seq)`;
+    await this.client.query(`
+      create unlogged table ${schema}.versions (
+        n bigserial primary key, of text not null, by text not null, transaction text not null, since bigint not null, at bigint not null,
+        old jsonb, "row" jsonb not null);
+      ${logging('work_items', `to_jsonb(new) || jsonb_build_object('result', ${result})`)}
+      ${logging('locks', 'to_jsonb(new)')}`);
   }
 
   /** Reads what was committed since. What a call begins after this it finds there; what it had not found before was committed later. */
@@ -86,29 +112,38 @@ export class Log {
     this.readSince = clock.tick();
     const { rows } = await this.client.query<Logged>(`delete from ${this.schema}.versions returning *`);
     const committedBefore = clock.tick();
-    const versions = rows.map(({ n, since, at, ...rest }): Version => {
-      return { ...rest, n: Number(n), since: Number(since), at: Number(at), committedAfter, committedBefore };
-    });
-    for (const version of versions.sort((one, other) => one.n - other.n)) {
-      const item = this.items.get(version.row.seq) ?? [];
-      item.push(version);
-      this.items.set(version.row.seq, item);
+    for (const { n, since, at, ...logged } of rows.sort((one, other) => Number(one.n) - Number(other.n))) {
+      const stamps = { n: Number(n), since: Number(since), at: Number(at), committedAfter, committedBefore };
+      if (logged.of === 'locks') {
+        add(this.locks, logged.row.name, { ...logged, ...stamps });
+        continue;
+      }
+      // The table beside it is read for what a row has become.
+      const result = this.items.get(logged.row.seq)?.at(-1)?.row.result ?? null;
+      add(this.items, logged.row.seq, { ...logged, ...stamps, old: logged.old && { ...logged.old, result } });
     }
   }
 
-  /** Every version, in the order in which they were logged. */
+  /** Every version of an item, in the order in which they were logged. */
   all = (): Version[] => [...this.items.values()].flat().sort((one, other) => one.n - other.n);
 
   /** Empties the tables, for the next history. */
   async reset(clock: Clock): Promise<void> {
     const { schema } = this;
     this.items.clear();
+    this.locks.clear();
     await this.client.query(`
       delete from ${schema}.work_items; delete from ${schema}.worker_sightings; delete from ${schema}.audit_log;
-      delete from ${schema}.versions;`);
+      delete from ${schema}.locks; delete from ${schema}.versions;`);
     await clock.set(this.client);
     this.readSince = clock.tick();
   }
+}
+
+function add<Key, Value>(lists: Map<Key, Value[]>, key: Key, value: Value): void {
+  const list = lists.get(key) ?? [];
+  list.push(value);
+  lists.set(key, list);
 }
 
 /** An instant as microseconds: the wire's text, or jsonb's, which leaves zeros out. */

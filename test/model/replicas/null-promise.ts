@@ -30,10 +30,11 @@ export function passedOver(
     const hasLapsed = row.lease_expires_at !== null && micros(row.lease_expires_at) < poll.notBefore;
     const isOffered =
       row.state === 'queued' ? row.lease_expires_at === null || hasLapsed : isHeld(row.state) && hasLapsed;
+    const isDue = row.not_before === null || micros(row.not_before) < poll.notBefore;
     const isSpent = row.max_hand_outs !== null && row.hand_out_count >= row.max_hand_outs;
     const isLocked =
       [...beside.filter((call) => names(call, items.get(row.seq) ?? [])), ...holds.filter(isBeside)].length > 0;
-    return isOffered && !isSpent && !isLocked;
+    return isOffered && isDue && !isSpent && !isLocked;
   }
 }
 

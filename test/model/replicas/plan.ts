@@ -23,6 +23,7 @@ export type Request = {
   readonly requestId: string | undefined;
   readonly followUp: boolean;
   readonly maxHandOuts: number | undefined;
+  readonly maxAttempts: number | undefined;
 };
 
 export type TokenChoice = 'NO_HEARTBEAT' | 'current' | 'replaced' | 'forged';
@@ -30,18 +31,33 @@ export type TokenChoice = 'NO_HEARTBEAT' | 'current' | 'replaced' | 'forged';
 type Target = { readonly session: Session; readonly before: boolean };
 /** The same at once, so many times, at the replica or at each in turn. */
 type Copies = { readonly copies: number; readonly apart: boolean };
+/** What a holder says of its item. `again`: what it said before, if anything, once more. */
+export type Saying = {
+  readonly status: 'succeeded' | 'failed';
+  readonly hasResult: boolean;
+  readonly isFinal: boolean;
+  readonly again: boolean;
+};
+/** By the token of the hand-out, or by an API key, which needs none. */
+type Holder = { readonly isOperator: boolean };
+
+export const LOCKS = ['l1', 'l2'] as const;
+export type Lock = (typeof LOCKS)[number];
+export type Owner = 'o1' | 'o2' | 'o3';
+
 /** With the item's own token, in place of the environment's key. */
 type Credential = { readonly asItem: boolean };
 
 export type Step = { readonly to: Which } & (
   | { readonly do: 'enqueue'; readonly requests: readonly Request[]; readonly fault: Fault }
-  /** A worker's run: a poll, and of what it gets the ack, two beats and the stop, as far as there are faults to tell. */
+  /** A worker's run: a poll, and of what it gets the ack, two beats and the end, as far as there are faults to tell. */
   | {
       readonly do: 'work';
       readonly blockMs: number | undefined;
       readonly leavesAfterTurns: number | undefined;
       readonly slow: Slow | undefined;
       readonly faults: readonly Fault[];
+      readonly end: 'stop' | 'release' | Saying['status'];
       readonly force: boolean;
       readonly asItem: boolean;
     }
@@ -52,11 +68,26 @@ export type Step = { readonly to: Which } & (
   | ({ readonly do: 'stop'; readonly force: boolean; readonly isOperator: boolean; readonly fault: Fault } & Target &
       Copies &
       Credential)
+  | ({ readonly do: 'release'; readonly delayMs: number; readonly fault: Fault } & Target & Copies & Holder)
+  /** Who says it more than once at a time says something else each time, unless all are `alike`. */
+  | ({ readonly do: 'report'; readonly alike: boolean; readonly fault: Fault } & Saying & Target & Copies & Holder)
   | ({ readonly do: 'patch' } & Target & Copies)
-  | ({ readonly do: 'read' } & Target)
+  | ({ readonly do: 'read' | 'result' } & Target)
   | { readonly do: 'set'; readonly verb: 'ack' | 'beat' | 'stop'; readonly targets: readonly Target[] }
   | ({ readonly do: 'cancel'; readonly session: Session } & Copies)
+  | ({
+      readonly do: 'lock';
+      readonly verb: 'acquire' | 'renew' | 'let go';
+      readonly name: Lock;
+      readonly owner: Owner;
+      readonly ttlSeconds: number;
+      /** By the token that its owner had before the last. */
+      readonly before: boolean;
+      readonly fault: Fault;
+    } & Copies)
+  | { readonly do: 'expire'; readonly name: Lock }
   | { readonly do: 'sweep' }
+  /** Leases run out, and what waits for its time is due. */
   | { readonly do: 'lapse'; readonly session: Session; readonly secondsAgo: number }
   /** Another transaction has the rows of these sessions, until so many calls have begun or ended. */
   | { readonly do: 'hold'; readonly sessions: readonly Session[]; readonly ticks: number }

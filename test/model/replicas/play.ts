@@ -1,7 +1,9 @@
 import { enqueue, work } from './clients.ts';
 import { crash, cross, hold, kill, lapse, slow } from './faults.ts';
 import { cancel, many, patch, playSet, read } from './holders.ts';
+import { expire, lock } from './locking.ts';
 import type { Burst, Step, Which } from './plan.ts';
+import { release, report } from './saying.ts';
 import type { World } from './world.ts';
 
 /** One burst: its lanes run at the same time. Then what was committed is read. */
@@ -24,10 +26,19 @@ async function play(world: World, step: Step): Promise<void> {
     case 'beat':
     case 'stop':
       return many(world, step);
+    case 'release':
+      return release(world, step);
+    case 'report':
+      return report(world, step);
     case 'patch':
       return patch(world, step);
     case 'read':
+    case 'result':
       return read(world, step);
+    case 'lock':
+      return lock(world, step);
+    case 'expire':
+      return expire(world, step);
     case 'set':
       return playSet(world, step);
     case 'cancel':

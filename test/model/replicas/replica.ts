@@ -10,6 +10,7 @@ import { wayToDatabase } from './way.ts';
 export const STARTUP_LEASE_SECONDS = 200;
 export const LEASE_TTL_SECONDS = 120;
 export const RESERVATION_MS = 60_000;
+export const MAX_ATTEMPTS = 25;
 
 /** A server with connections and a memory of its own, of which nothing is left after a crash. */
 export type Replica = {
@@ -21,7 +22,10 @@ export type Replica = {
   readonly undelivered: Set<string>;
   /** The worker ids of polls that were sent a first byte and had to wait for the rest. */
   readonly begun: Set<string>;
-  /** Requests that are open and statements that run, of the calls. */
+  /** The ports of clients that left, and those whose connections have ended here, as is known of both in this history. */
+  readonly left: Set<number>;
+  readonly ended: Set<number>;
+  /** Requests that are open or may be about to come, and statements that run, of the calls. */
   inFlight(): number;
   /** Until then the answers of the database are held back. */
   delayAnswers(until: Promise<void>): Promise<void>;
@@ -75,7 +79,11 @@ export async function startReplica(schema: string, name: string): Promise<Replic
   const way = await wayToDatabase(name);
   const pools = { poolConnectionsMax: 6, asideConnectionsMax: 1 };
   const { database, running } = counted(await openDatabase({ connectionString: way.url, schema, ...pools }));
-  const settings = { startupLeaseSeconds: STARTUP_LEASE_SECONDS, leaseTtlSeconds: LEASE_TTL_SECONDS };
+  const settings = {
+    startupLeaseSeconds: STARTUP_LEASE_SECONDS,
+    leaseTtlSeconds: LEASE_TTL_SECONDS,
+    maxAttempts: MAX_ATTEMPTS,
+  };
   const queue = createQueue({ database, settings: { ...settings, reclaimOlderThanMs: RESERVATION_MS } });
   queue.start();
   const callers = createCallers({ database, operatorKey: OPERATOR_KEY });
@@ -89,6 +97,12 @@ export async function startReplica(schema: string, name: string): Promise<Replic
   });
   const undelivered = new Set<string>();
   const begun = new Set<string>();
+  const [left, ended] = [new Set<number>(), new Set<number>()];
+  app.server.on('connection', (socket) => {
+    const port = socket.remotePort ?? 0;
+    ended.delete(port);
+    socket.once('close', () => ended.add(port));
+  });
   let open = 0;
   app.server.on('request', ({ headers }, response) => {
     open++;
@@ -111,8 +125,8 @@ export async function startReplica(schema: string, name: string): Promise<Replic
     await way.close();
   };
   return {
-    ...{ name, url, agent, queue, undelivered, begun },
-    inFlight: () => open + running(),
+    ...{ name, url, agent, queue, undelivered, begun, left, ended },
+    inFlight: () => open + left.difference(ended).size + running(),
     delayAnswers: way.delay,
     loseAnswers: way.lose,
     crash() {

@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import type { Fault, Request, Session, Slow, Step, TokenChoice, Which } from './plan.ts';
+import type { Fault, Lock, Owner, Request, Session, Slow, Step, TokenChoice, Which } from './plan.ts';
 
 const one = <Value>(...values: readonly Value[]) => fc.constantFrom(...values);
 export const what = <What extends string>(name: What) => fc.constant(name);
@@ -7,7 +7,7 @@ export const session = one<Session>('s1', 's1', 's2', 's3');
 export const to = one<Which>(0, 1);
 const turns = fc.integer({ min: 0, max: 25 });
 export const ticks = fc.integer({ min: 0, max: 25 });
-const fault: fc.Arbitrary<Fault> = fc.oneof(
+export const fault: fc.Arbitrary<Fault> = fc.oneof(
   { weight: 6, arbitrary: fc.constant<Fault>({ what: 'none' }) },
   { weight: 2, arbitrary: fc.record({ what: what('lost'), again: to }) },
   { weight: 1, arbitrary: fc.record({ what: what('left'), again: to, turns }) },
@@ -15,11 +15,13 @@ const fault: fc.Arbitrary<Fault> = fc.oneof(
 const target = { session, before: one(false, false, false, false, true) };
 const copies = { copies: one(1, 1, 2, 3), apart: fc.boolean() };
 const asItem = one(false, false, true);
+const isOperator = one(false, false, true);
 const request: fc.Arbitrary<Request> = fc.record({
   session,
   requestId: one(undefined, undefined, 'r1', 'r2'),
   followUp: fc.boolean(),
   maxHandOuts: one(undefined, undefined, undefined, 1, 2),
+  maxAttempts: one(undefined, undefined, 1, 2),
 });
 export const enqueue = fc.record({
   ...{ do: what('enqueue'), to, fault },
@@ -33,6 +35,7 @@ export const work = fc.record({
   blockMs: one(undefined, undefined, 5, 40),
   leavesAfterTurns: fc.oneof({ weight: 4, arbitrary: fc.constant(undefined) }, { weight: 1, arbitrary: turns }),
   faults: fc.array(fault, { maxLength: 4, size: 'max' }),
+  end: one('stop' as const, 'stop' as const, 'release' as const, 'succeeded' as const, 'failed' as const),
   slow: one<Slow | undefined>(undefined, undefined, undefined, 'before', 'within'),
 });
 export const beat = fc.record({
@@ -43,8 +46,26 @@ export const beat = fc.record({
 export const ack = fc.record({ do: what('ack'), to, ...target, ...copies, asItem, fault });
 export const stop = fc.record({
   ...{ do: what('stop'), to, ...target, ...copies, asItem, fault },
-  ...{ force: fc.boolean(), isOperator: one(false, false, true) },
+  ...{ force: fc.boolean(), isOperator },
 });
+
+export const release = fc.record({
+  ...{ do: what('release'), to, ...target, ...copies, isOperator, fault },
+  delayMs: one(0, 0, 20, 86_400_000),
+});
+export const report = fc.record({
+  ...{ do: what('report'), to, ...target, ...copies, isOperator, fault, alike: fc.boolean() },
+  ...{ hasResult: fc.boolean(), isFinal: one(false, false, true), again: one(false, false, true) },
+  status: one('succeeded' as const, 'failed' as const),
+});
+export const name = one<Lock>('l1', 'l1', 'l2');
+export const lock = fc.record({
+  ...{ do: what('lock'), to, name, ...copies, fault, before: target.before },
+  verb: one('acquire' as const, 'acquire' as const, 'renew' as const, 'let go' as const),
+  owner: one<Owner>('o1', 'o2', 'o3'),
+  ttlSeconds: one(30, 60, 600),
+});
+export const expire = fc.record({ do: what('expire'), to, name });
 
 export const steps: fc.Arbitrary<Step> = fc.oneof(
   { weight: 5, arbitrary: enqueue },
@@ -52,8 +73,10 @@ export const steps: fc.Arbitrary<Step> = fc.oneof(
   { weight: 2, arbitrary: ack },
   { weight: 4, arbitrary: beat },
   { weight: 3, arbitrary: stop },
+  { weight: 2, arbitrary: release },
+  { weight: 3, arbitrary: report },
   { weight: 2, arbitrary: fc.record({ do: what('patch'), to, ...target, ...copies }) },
-  { weight: 1, arbitrary: fc.record({ do: what('read'), to, ...target }) },
+  { weight: 2, arbitrary: fc.record({ do: one('read' as const, 'result' as const), to, ...target }) },
   {
     weight: 2,
     arbitrary: fc.record({

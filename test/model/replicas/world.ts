@@ -1,11 +1,13 @@
 import type pg from 'pg';
 import { turn } from '../../support/gates.ts';
 import { OPERATOR_KEY, until } from '../../support/harness.ts';
-import type { Asked, Call, Outcome } from './calls.ts';
+import type { Asked, Call, CallOf, Outcome } from './calls.ts';
 import { Clock } from './clock.ts';
 import { Log } from './log.ts';
-import type { Session, Which } from './plan.ts';
+import type { Lock, Owner, Session, Which } from './plan.ts';
 import { type Replica, startReplica } from './replica.ts';
+
+export type Said = Pick<CallOf<'report'>, 'status' | 'result' | 'error' | 'isFinal'>;
 
 /** What a client knows of a hand-out, or of what it enqueued. */
 export type Holding = {
@@ -14,6 +16,8 @@ export type Holding = {
   /** The last token that it heard of, and the one that this replaced. */
   token: string | null;
   replaced: string | null;
+  /** The last that it said of the item. */
+  said: Said | undefined;
 };
 
 export type Place = {
@@ -35,6 +39,8 @@ export class World {
   readonly replicas: [Replica, Replica];
   readonly calls: Call[] = [];
   readonly holdings = new Map<Session, Holding[]>();
+  /** The tokens that owners of locks were told, by name and owner. */
+  readonly tokens = new Map<`${Lock} ${Owner}`, number[]>();
   /** The replicas that crashed or lost their connections to the database in this history: only they may answer 503. */
   readonly broken = new Set<string>();
   /** How often each fault came about, and each cell of the state table was met, in all histories. */
@@ -102,7 +108,7 @@ export class World {
     this.holdings.set(session, known);
     const before = known.find((holding) => holding.id === id);
     if (before !== undefined && sessionsToken === undefined) return before;
-    const holding = { id, sessionsToken, token: null, replaced: null };
+    const holding: Holding = { id, sessionsToken, token: null, replaced: null, said: undefined };
     known.push(holding);
     return holding;
   }
@@ -151,8 +157,11 @@ export class World {
     this.calls.length = 0;
     this.holds.length = 0;
     this.holdings.clear();
+    this.tokens.clear();
     this.broken.clear();
-    for (const { undelivered, begun } of this.replicas) for (const known of [undelivered, begun]) known.clear();
+    for (const { undelivered, begun, left, ended } of this.replicas) {
+      for (const known of [undelivered, begun, left, ended]) known.clear();
+    }
     await this.log.reset(this.clock);
   }
 
