@@ -3,10 +3,10 @@ import { sql } from 'kysely';
 import { QueueError } from '../../../src/queue/errors.ts';
 import type { HandOut } from '../../../src/queue/poll.ts';
 import { asRefusal, checkNotFound } from '../agree.ts';
+import * as holder from '../holder-lane.ts';
 import { detail, itemsOf } from '../naming.ts';
 import type { Of } from '../operations.ts';
 import type { Step } from '../perform.ts';
-import * as wire from '../wire-lane.ts';
 import type { ModelItem, World } from '../world.ts';
 
 /** Between the failure and the look at it. */
@@ -24,7 +24,7 @@ export async function release(world: World, operation: Of<'release'>): Promise<S
   const { item, handOut } = found;
   const { earlier, isDelayed } = operation;
   const answer = await world.queue.release(handOut, { delayMs: isDelayed ? 86_400_000 : 0 }).catch(asRefusal);
-  const [before, verdict] = [item.state, wire.judgeHolder(item, handOut)];
+  const [before, verdict] = [item.state, holder.judgeHolder(item, handOut)];
   world.met('release', before, verdict);
   const step = (changed: readonly ModelItem[] = []): Step => ({
     line: `release ${item.name}${detail({ earlier, isDelayed })} → ${verdict}`,
@@ -39,11 +39,11 @@ export async function release(world: World, operation: Of<'release'>): Promise<S
       return step();
     case 'winds down':
       assert.deepEqual(answer, { state: 'stopped', isFree: false });
-      wire.endWoundDown(item);
+      holder.endWoundDown(item);
       return step([item]);
     case 'held':
       assert.deepEqual(answer, { state: 'queued', isFree: !isDelayed });
-      wire.giveBack(item, handOut, await freshId(world, item), 'released', isDelayed ? 'future' : 'none');
+      holder.giveBack(item, handOut, await freshId(world, item), 'released', isDelayed ? 'future' : 'none');
       return step([item]);
     default:
       checkRefused(world, answer, verdict, item, handOut);
@@ -61,9 +61,9 @@ export async function report(world: World, operation: Of<'report'>): Promise<Ste
   const said = isFailed ? { status, error: 'it broke', isFinal } : { status, result };
   const answer = await world.queue.reportOutcome(handOut, said).catch(asRefusal);
   const before = item.state;
-  const isOver = wire.judgeHolder(item, handOut) === 'over';
+  const isOver = holder.judgeHolder(item, handOut) === 'over';
   const stored = result === undefined ? null : JSON.stringify(result);
-  const verdict = wire.judgeReport(item, handOut, status, stored);
+  const verdict = holder.judgeReport(item, handOut, status, stored);
   const step = (told: string, changed: readonly ModelItem[] = []): Step => {
     world.met(status, before, told);
     return {
@@ -82,14 +82,14 @@ export async function report(world: World, operation: Of<'report'>): Promise<Ste
     case 'winds down': {
       assert(!(answer instanceof QueueError), 'who holds it says what became of it');
       if (isFailed) item.lastError = 'it broke';
-      if (isFailed && verdict === 'held' && !isFinal && !wire.isLastAttempt(item)) {
+      if (isFailed && verdict === 'held' && !isFinal && !holder.isLastAttempt(item)) {
         assert.deepEqual(answer, { status, state: 'queued', isFollowed: false });
-        wire.giveBack(item, handOut, await freshId(world, item), 'failed', 'future');
+        holder.giveBack(item, handOut, await freshId(world, item), 'failed', 'future');
         item.attempt += 1;
         await checkBackoff(world, item);
         return step('tried again', [item]);
       }
-      wire.conclude(item, status, stored);
+      holder.conclude(item, status, stored);
       const followedBy = world.follow(status, before, item, await world.born());
       assert.deepEqual(answer, { status, state: 'stopped', isFollowed: followedBy.length > 0 });
       return step('stopped', [item, ...followedBy]);
