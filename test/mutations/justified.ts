@@ -65,6 +65,12 @@ export const JUSTIFIED: readonly Justified[] = [
     reason: 'finds by its index the one row that the hash of 256 random bits names already',
   },
   {
+    file: 'src/control/credentials.ts',
+    cte: '',
+    text: 'w.id = ${caller.workId}',
+    reason: 'finds by its index the one row that the hash of 256 random bits names already',
+  },
+  {
     file: 'src/queue/prune.ts',
     cte: 'finished',
     text: "w.state = 'stopped'",
