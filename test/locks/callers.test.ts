@@ -4,7 +4,7 @@ import { lockRoutes } from '../support/locks.ts';
 import { newPlace, sessionsTokenOf, setLease } from '../support/places.ts';
 
 for (const engine of ENGINES) {
-  t.test(`${engine}: a token opens locks while its own hand-out goes on, under a live lease, not stopped`, async (t) => {
+  t.test(`${engine}: a token opens locks while its own hand-out goes on under a live lease`, async (t) => {
     const server = await testServer(t, { engine });
     const place = await newPlace(server);
     const { id: environmentId } = place.environment;
