@@ -113,6 +113,12 @@ export const JUSTIFIED: readonly Justified[] = [
     reason:
       'parts two updates of one row, of which the other one comes first as Postgres runs it now, and no promise is made',
   },
+  {
+    file: 'src/queue/sets.ts',
+    cte: '',
+    text: '${found} is null',
+    reason: 'spares looking further for what was found: nobody asks what became of it then',
+  },
   ...['w.id = wanted.id', '${isThere}'].map((text) => ({
     ...{ file: 'src/queue/sets.ts', cte: '', text },
     reason: 'decides only whether an id that was not found is asked for once more, alone; that answer counts',
