@@ -136,9 +136,9 @@ export function createCallers({ database, operatorKey }: CallersOptions) {
     identifyByHash: async (hash: string) => asOperator(hash) ?? byKey(hash),
 
     /** Whether the hand-out of this token goes on, under a live lease (its reservation included). Asks the database each time. */
-    async isHolding({ workId, tokenHash }: SessionCaller): Promise<boolean> {
+    async isHolding(caller: SessionCaller): Promise<boolean> {
       const found = await database.rows(sql`
-        select from ${workItems} w where w.id = ${workId} and w.sessions_token_hash = ${tokenHash}
+        select from ${workItems} w where w.id = ${caller.workId} and w.sessions_token_hash = ${caller.tokenHash}
           and w.state <> 'stopped' and w.lease_expires_at > clock_timestamp()`);
       return found.length > 0;
     },

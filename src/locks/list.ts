@@ -25,7 +25,7 @@ export async function listLocks(
       select ${LOCK_COLUMNS} from ${locks} l
       where l.environment_id = ${environmentId} and l.expires_at > statement_timestamp()
         ${after === undefined ? sql`` : sql`and (l.acquired_at, l.token) < (${after.createdAt}::timestamptz, ${after.key}::bigint)`}
-      order by l.acquired_at desc, l.token desc limit ${limit + 1}
+      order by l.acquired_at desc, l.token desc limit ${limit + 1}::integer
     )
     select ${lockFields(sql`v`)} from ${environments} e left join live v on true
     where e.id = ${environmentId} order by v.acquired_at desc, v.token desc`);

@@ -55,7 +55,7 @@ export async function listDetails(
   const parts = partsOf(filter).map(
     (where) => sql`(
         select ${detailsSource('w')} from ${workItems} w where ${passes} and ${where}
-        order by w.created_at desc, w.seq desc limit ${limit + 1}
+        order by w.created_at desc, w.seq desc limit ${limit + 1}::integer
       )`,
   );
   const rows = await database.rows(sql<{ found: boolean; id: string | null } & Omit<DetailsRow, 'id'>>`
@@ -64,7 +64,7 @@ export async function listDetails(
       select ${detailsSource('p')} from (
         ${sql.join(parts, sql` union all `)}
       ) p
-      order by p.created_at desc, p.seq desc limit ${limit + 1}
+      order by p.created_at desc, p.seq desc limit ${limit + 1}::integer
     ) w on true
     order by w.created_at desc, w.seq desc`);
   if (!rows[0]?.found) throw environmentNotFound(environmentId);

@@ -2,6 +2,7 @@ import t from 'tap';
 import { desk, newDesk } from '../support/desk.ts';
 import { ENGINES, lapse, OPERATOR_KEY, testServer } from '../support/harness.ts';
 import { newPlace, sessionsTokenOf } from '../support/places.ts';
+import { settingsOf } from '../support/settings.ts';
 import { checkRefusal } from '../support/wire.ts';
 
 /** As they stand in a body, and come back. */
@@ -111,6 +112,21 @@ for (const engine of ENGINES) {
       t.notMatch(late.text, id);
       checkRefusal(t, await input(id, token), 403, 'the old token for the new id');
       t.match((await input(id, sessionsTokenOf(again))).json, { seq, input: 'kept', is_reclaimed: false });
+    });
+
+    t.test('of what lapsed and how often it may fail, an item is told its own and not its neighbours’', async (t) => {
+      const [here, there] = [await newDesk(server), await newDesk(server)];
+      await settingsOf(server, there.id).change({ max_attempts: 7 });
+      await here.enqueue('session');
+      const begun = (await here.poll()).json.id;
+      await here.ack(begun);
+      await lapse(server.database, begun);
+      const { id } = (await here.poll()).json;
+      const neighbour = (await here.enqueue('neighbour')).json.id;
+      const elsewhere = (await there.enqueue('elsewhere')).json.id;
+      t.match((await here.input(id)).json, { is_reclaimed: true, max_attempts: 25 });
+      t.match((await here.input(neighbour)).json, { is_reclaimed: false, max_attempts: 25 });
+      t.match((await there.input(elsewhere)).json, { is_reclaimed: false, max_attempts: 7 });
     });
   });
 }

@@ -50,6 +50,7 @@ for (const engine of ENGINES) {
           t.match(await result(held.id, key), { status: 200, json: { result: SUCCEEDED.result } });
         }
         checkRefusal(t, await result(held.id, neighbour.sessionsToken), 403, "a neighbour's token");
+        checkRefusal(t, await (await newBench(server)).result(held.id), 404, 'in another environment');
         t.same((await result(neighbour.id)).json, { result: null });
         t.same(await introspect(database, held.sessionsToken), { isActive: false });
       });

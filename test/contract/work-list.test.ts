@@ -117,7 +117,7 @@ for (const engine of ENGINES) {
       for (const [query, sessions] of Object.entries(cases)) {
         t.strictSame(await sessionsOf(place, query), sessions, query);
         const pages: string[] = [];
-        for (let page: string | null = ''; page !== null; ) {
+        for (let page: string | null = ''; page !== null && pages.length <= sessions.length; ) {
           const { json }: { json: { data: { data: { id: string } }[]; next_page: string | null } } = await list(
             place,
             `${query}&limit=2${page === '' ? '' : `&page=${page}`}`,

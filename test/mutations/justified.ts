@@ -65,6 +65,36 @@ export const JUSTIFIED: readonly Justified[] = [
     reason: 'finds by its index the one row that the hash of 256 random bits names already',
   },
   {
+    file: 'src/queue/list-details.ts',
+    cte: '',
+    text: "w.state = 'stopped'",
+    reason: 'names the partial index of what was set aside: no item has such a reason before it has stopped',
+  },
+  {
+    file: 'src/queue/list-details.ts',
+    cte: '',
+    text: "w.stop_reason in ('exhausted', 'failed')",
+    reason: 'names the partial index of what was set aside: the filter asks for one of the two anyway',
+  },
+  {
+    file: 'src/queue/list-details.ts',
+    cte: '',
+    text: 'limit ${limit + 1}::integer',
+    reason: 'spares reading, sorting and carrying what the page leaves out: it is cut to its size when it is made',
+  },
+  {
+    file: 'src/locks/list.ts',
+    cte: 'live',
+    text: 'limit ${limit + 1}::integer',
+    reason: 'spares reading and carrying what the page leaves out: it is cut to its size when it is made',
+  },
+  {
+    file: 'src/control/credentials.ts',
+    cte: '',
+    text: 'w.id = ${caller.workId}',
+    reason: 'finds by its index the one row that the hash of 256 random bits names already',
+  },
+  {
     file: 'src/queue/prune.ts',
     cte: 'finished',
     text: "w.state = 'stopped'",
@@ -83,7 +113,13 @@ export const JUSTIFIED: readonly Justified[] = [
     reason:
       'parts two updates of one row, of which the other one comes first as Postgres runs it now, and no promise is made',
   },
-  ...['w.id = wanted.id'].map((text) => ({
+  {
+    file: 'src/queue/sets.ts',
+    cte: '',
+    text: '${found} is null',
+    reason: 'spares looking further for what was found: nobody asks what became of it then',
+  },
+  ...['w.id = wanted.id', '${isThere}'].map((text) => ({
     ...{ file: 'src/queue/sets.ts', cte: '', text },
     reason: 'decides only whether an id that was not found is asked for once more, alone; that answer counts',
   })),

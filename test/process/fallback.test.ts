@@ -48,7 +48,19 @@ for (const engine of ENGINES) {
       const again = await queue.poll({ environmentId });
       if (again === null) throw new Error('it is taken over');
       await queue.release(again);
+      const neighbour = await waiting();
       t.match(await claim(kind), { sessionId: again.item.sessionId, isReclaimed: true });
+      t.match(await claim(kind), { id: neighbour, isReclaimed: false }, 'and is not its neighbour’s');
+    });
+
+    t.test('what workers took and gave back, or never acked, nobody had begun', async (t) => {
+      const id = await waiting();
+      await queue.poll({ environmentId });
+      await set(id, LAPSED);
+      const again = await queue.poll({ environmentId });
+      if (again === null) throw new Error('it is taken over');
+      await queue.release(again);
+      t.match(await claim(kind), { sessionId: again.item.sessionId, isReclaimed: false });
     });
 
     t.test('before its time it is not, after it is: by the time since its creation', async (t) => {
