@@ -37,6 +37,19 @@ async function place(t: Test) {
   };
 }
 
+/** A replica that is a library in this process. */
+async function listening(t: Test) {
+  const database = await openDatabase({ connectionString: databaseUrl });
+  const queue = createQueue({ database });
+  queue.start();
+  t.teardown(async () => {
+    await queue.close();
+    await database.close();
+  });
+  await until('it listens', queue.isListening);
+  return { database, queue };
+}
+
 t.test('a lock that one server gave is known to the other, whatever is asked of it', async (t) => {
   const { here, there } = await place(t);
   const first = await here.acquire('call', 'one');
@@ -89,17 +102,7 @@ t.test(
   async (t) => {
     const { environmentId, paid, remote } = await place(t);
     const replicas: Locks[] = [];
-    for (let n = 0; n < 2; n++) {
-      const database = await openDatabase({ connectionString: databaseUrl });
-      const queue = createQueue({ database });
-      queue.start();
-      t.teardown(async () => {
-        await queue.close();
-        await database.close();
-      });
-      await until('it listens', queue.isListening);
-      replicas.push(createLocks({ database, queue, environmentId }));
-    }
+    for (let n = 0; n < 2; n++) replicas.push(createLocks({ ...(await listening(t)), environmentId }));
     const gate = Promise.withResolvers<void>();
     let looks = 0;
     const check = () => {
@@ -128,14 +131,7 @@ t.test(
 
 t.test('a release that nobody was told of is found once LISTEN is back, by whoever waits', async (t) => {
   const { environmentId, here, remote } = await place(t);
-  const database = await openDatabase({ connectionString: databaseUrl });
-  const queue = createQueue({ database });
-  queue.start();
-  t.teardown(async () => {
-    await queue.close();
-    await database.close();
-  });
-  await until('it listens', queue.isListening);
+  const { database, queue } = await listening(t);
   await here.acquire('call', 'one', 3_600);
   let [isLeft, isOpen, isRefused, isRefusedByLibrary] = [false, false, false, false];
   const watched = {
