@@ -5,11 +5,14 @@ import { until } from './support/harness.ts';
 import { freshDatabase, type Listening, request, startMain } from './support/process.ts';
 
 const OPERATOR_KEY = 'operator-key-of-this-process';
-const GRACE_SECONDS = 15;
+/** Far longer than a busy machine takes: what is held up takes all of it. */
+const GRACE_SECONDS = 120;
+const BLOCK_MS = 999;
+const TRIES_MAX = 5;
 
 type Tap = Parameters<typeof freshDatabase>[0];
 
-async function start(t: Tap): Promise<Listening & { work: string }> {
+async function start(t: Tap): Promise<Listening & { work: string; workers: string }> {
   const databaseUrl = await freshDatabase(t);
   const server = await startMain(t, {
     DATABASE_URL: databaseUrl,
@@ -17,17 +20,23 @@ async function start(t: Tap): Promise<Listening & { work: string }> {
     SHUTDOWN_GRACE_SECONDS: `${GRACE_SECONDS}`,
   });
   const { json } = await request(`${server.url}/v1/environments`, OPERATOR_KEY, { name: 'production' });
-  return { ...server, work: `${server.url}/v1/environments/${json.id}/work` };
+  return {
+    ...server,
+    work: `${server.url}/v1/environments/${json.id}/work`,
+    workers: `${server.url}/control/v1/environments/${json.id}/workers`,
+  };
 }
 
 /** Ends the server and tells how long that took; it must have been clean. */
 async function endCleanly(t: Tap, { child, ended, log }: Listening, signal: 'SIGTERM' | 'SIGINT'): Promise<void> {
-  const since = performance.now();
+  const [since, before] = [performance.now(), log().length];
   child.kill(signal);
   t.strictSame(await ended(), { code: 0, signal: null });
   t.ok(performance.now() - since < (GRACE_SECONDS * 1_000) / 2, 'well within the grace');
   t.strictSame(
-    log().filter(({ level }) => Number(level) > 30),
+    log()
+      .slice(before)
+      .filter(({ level }) => Number(level) > 30),
     [],
     'without a complaint',
   );
@@ -35,25 +44,30 @@ async function endCleanly(t: Tap, { child, ended, log }: Listening, signal: 'SIG
 
 for (const signal of ['SIGTERM', 'SIGINT'] as const) {
   t.test(`${signal} answers a waiting poll with null and ends the process cleanly`, async (t) => {
-    const server = await start(t);
-    const since = performance.now();
-    const headers = { 'x-api-key': OPERATOR_KEY, 'anthropic-worker-id': 'worker-1' };
-    const poll = fetch(`${server.work}/poll?block_ms=999`, { headers });
-    const polling = async () => (await request(`${server.work}/stats`, OPERATOR_KEY)).json.workers_polling === 1;
-    await until('the poll to wait', polling);
-    const answered = poll.then(async (answer) => {
-      const waitedMs = performance.now() - since;
-      return {
-        status: answer.status,
-        text: await answer.text(),
-        connection: answer.headers.get('connection'),
-        waitedMs,
-      };
-    });
-    await endCleanly(t, server, signal);
-    const { waitedMs, ...answer } = await answered;
-    t.strictSame(answer, { status: 200, text: 'null', connection: 'close' });
-    t.ok(waitedMs < 999, 'before its time was up');
+    for (let tries = 1; ; tries++) {
+      const server = await start(t);
+      const since = performance.now();
+      const headers = { 'x-api-key': OPERATOR_KEY, 'anthropic-worker-id': 'worker-1' };
+      const poll = fetch(`${server.work}/poll?block_ms=${BLOCK_MS}`, { headers });
+      const isPolling = async () => (await request(server.workers, OPERATOR_KEY)).json.data.length === 1;
+      await until('the poll to wait', isPolling);
+      const answered = poll.then(async (answer) => {
+        const waitedMs = performance.now() - since;
+        return {
+          status: answer.status,
+          text: await answer.text(),
+          connection: answer.headers.get('connection'),
+          waitedMs,
+        };
+      });
+      await endCleanly(t, server, signal);
+      const { waitedMs, ...answer } = await answered;
+      // Where the machine stood still meanwhile nothing is known of what ended the wait: another one is asked.
+      if (waitedMs >= BLOCK_MS && tries < TRIES_MAX) continue;
+      t.strictSame(answer, { status: 200, text: 'null', connection: 'close' });
+      t.ok(waitedMs < BLOCK_MS, 'before its time was up');
+      return;
+    }
   });
 }
 

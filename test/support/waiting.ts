@@ -6,6 +6,7 @@ import { type Answer, testDatabase, testServer, until } from './harness.ts';
 /** What ends a wait ends it well before the time is up. */
 export const BLOCK_MS = 999;
 export const IN_TIME_MS = 900;
+const TRIES_MAX = 8;
 
 export type Timed = { answer: Answer; ms: number };
 
@@ -30,6 +31,16 @@ export async function waitingServer(t: Test, options: { plain?: Database; backgr
     return { ended };
   };
   return { ...server, plain, looks, poll, wait };
+}
+
+/**
+ * Where only the time tells what ended a wait, a machine that stands still for a moment tells nothing: the quickest of a few tries counts. What
+ * is never woken is quick in none of them.
+ */
+export async function quickest(inTimeMs: number, attempt: (n: number) => Promise<number>): Promise<number> {
+  let least = Number.POSITIVE_INFINITY;
+  for (let n = 0; n < TRIES_MAX && least >= inTimeMs; n++) least = Math.min(least, await attempt(n));
+  return least;
 }
 
 /** The poll got the item, because it was woken. */
