@@ -47,7 +47,13 @@ const KILLERS = resolve(import.meta.dirname, 'killers.json');
 /** What its plans meet is chance, also with the same seed. */
 const BY_CHANCE = 'test/model/replicas.test.ts';
 /** Always the same histories of the model: a verdict must not depend on luck. */
-const SAMPLE = { MODEL_SEED: '1', MODEL_HISTORIES: '80', TAP_BAIL: '1', TEST_ENGINES: 'postgres' };
+const SAMPLE = {
+  MODEL_SEED: '1',
+  MODEL_HISTORIES: '80',
+  TAP_BAIL: '1',
+  TEST_ENGINES: 'postgres',
+  TEST_PATIENCE_MS: '5000',
+};
 
 type Mutant = Guard & { readonly file: string };
 type Outcome =

@@ -14,7 +14,7 @@ const CONTENDER = join(import.meta.dirname, 'contender-process.ts');
 const WORKER = join(import.meta.dirname, 'worker-process.ts');
 /** A first start on PGlite takes seconds where the machine is busy. */
 const START_MS_MAX = 60_000;
-export const EXIT_MS_MAX = 20_000;
+export const EXIT_MS_MAX = 60_000;
 
 export type Ended = { readonly code: number | null; readonly signal: NodeJS.Signals | null };
 
