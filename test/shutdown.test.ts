@@ -9,6 +9,7 @@ const OPERATOR_KEY = 'operator-key-of-this-process';
 const GRACE_SECONDS = 120;
 const BLOCK_MS = 999;
 const TRIES_MAX = 5;
+const POLLS_MAX = 10;
 
 type Tap = Parameters<typeof freshDatabase>[0];
 
@@ -42,15 +43,23 @@ async function endCleanly(t: Tap, { child, ended, log }: Listening, signal: 'SIG
   );
 }
 
+/** A poll that waits, with most of its time before it; one for which that is not known in time is followed by another. */
+async function waitingPoll({ work, workers }: Awaited<ReturnType<typeof start>>) {
+  for (let n = 1; ; n++) {
+    const since = performance.now();
+    const headers = { 'x-api-key': OPERATOR_KEY, 'anthropic-worker-id': `worker-${n}` };
+    const poll = fetch(`${work}/poll?block_ms=${BLOCK_MS}`, { headers });
+    await until('the poll to wait', async () => (await request(workers, OPERATOR_KEY)).json.data.length === n);
+    if (performance.now() - since < BLOCK_MS / 2 || n === POLLS_MAX) return { since, poll };
+    await (await poll).text();
+  }
+}
+
 for (const signal of ['SIGTERM', 'SIGINT'] as const) {
   t.test(`${signal} answers a waiting poll with null and ends the process cleanly`, async (t) => {
     for (let tries = 1; ; tries++) {
       const server = await start(t);
-      const since = performance.now();
-      const headers = { 'x-api-key': OPERATOR_KEY, 'anthropic-worker-id': 'worker-1' };
-      const poll = fetch(`${server.work}/poll?block_ms=${BLOCK_MS}`, { headers });
-      const isPolling = async () => (await request(server.workers, OPERATOR_KEY)).json.data.length === 1;
-      await until('the poll to wait', isPolling);
+      const { since, poll } = await waitingPoll(server);
       const answered = poll.then(async (answer) => {
         const waitedMs = performance.now() - since;
         return {
