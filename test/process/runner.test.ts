@@ -403,11 +403,14 @@ t.test('a request to cancel reaches the work, and its item ends as cancelled, wh
     const { promise: begun, resolve: begin } = gate();
     const runner = startRunner(t, {
       store: queue,
-      ttlSeconds: 1,
+      stallSeconds: 1, // renewed each second for its sake, and trusted for a minute, however busy the machine is
       handlers: {
-        async model_turn(item, { signal }) {
+        async model_turn(item, { signal, progress }) {
           begin();
-          await new Promise((resolve) => signal.addEventListener('abort', resolve));
+          await until('it is asked to end', () => {
+            progress();
+            return signal.aborted;
+          });
           t.match(signal.reason, { code: 'cancelled' });
           if (answer === 'throws') signal.throwIfAborted();
           return (transaction) => write(transaction, item);
