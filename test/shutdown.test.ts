@@ -1,7 +1,8 @@
 import { once } from 'node:events';
+import { get } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import t from 'tap';
-import { until } from './support/harness.ts';
+import { testServer, until } from './support/harness.ts';
 import { freshDatabase, type Listening, request, startMain } from './support/process.ts';
 
 const OPERATOR_KEY = 'operator-key-of-this-process';
@@ -79,6 +80,22 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const) {
     }
   });
 }
+
+t.test('whoever comes back for each request, as answers ask for, is served to its end', async (t) => {
+  const { app, url, work, environmentKey } = await testServer(t);
+  const drained = app.drain(GRACE_SECONDS * 1_000);
+  const headers = { authorization: `Bearer ${environmentKey}` };
+  const answers = new Set<string>();
+  for (let n = 0; n < 200; n++) {
+    const asked = get(`${url}${work('/poll')}`, { headers, agent: false }); // a connection of its own
+    const [answer] = await once(asked, 'response');
+    answers.add(`${answer.statusCode} ${answer.headers.connection}`);
+    await once(answer.resume(), 'close');
+  }
+  t.strictSame([...answers], ['200 close']);
+  await drained;
+  t.notOk(app.server.listening);
+});
 
 async function connectTo(t: Tap, { url }: Listening): Promise<Socket> {
   const { hostname, port } = new URL(url);
