@@ -6,7 +6,7 @@ import { createEnvironment, createQueue, type EnqueueRequest, only, QueueError, 
 import { desk, stored } from './support/desk.ts';
 import { watch } from './support/gates.ts';
 import { databaseUrl, ENGINES, lapse, testClient, testDatabase, testServer } from './support/harness.ts';
-import { BLOCK_MS, IN_TIME_MS, waitingServer } from './support/waiting.ts';
+import { BLOCK_MS, waitingServer } from './support/waiting.ts';
 
 async function newLibrary(t: Test, engine: (typeof ENGINES)[number] = 'postgres') {
   const database = await testDatabase(t, engine);
@@ -222,8 +222,8 @@ t.test(
     const woken = async (what: string, act: () => Promise<unknown>) => {
       const { ended } = await server.wait(BLOCK_MS);
       await act();
-      const { answer, ms } = await ended;
-      t.ok(ms < IN_TIME_MS, `${what}: ${ms} ms`);
+      const { answer } = await ended;
+      t.type(answer.json?.id, 'string', `woken by ${what}`);
       return answer.json.id;
     };
     const id = await woken('a batch', () => batch([['session', { max_hand_outs: 1 }]]));

@@ -181,7 +181,7 @@ t.test(
     const starts = Promise.all([startMain(t, variables), startMain(t, variables)]);
     const waiting = `select count(*)::int as n from pg_locks where locktype = 'advisory' and not granted
     and database = (select oid from pg_database where datname = current_database())`;
-    await until('both to wait for their turn', async () => (await client.query(waiting)).rows[0].n === 2, 30_000);
+    await until('both to wait for their turn', async () => (await client.query(waiting)).rows[0].n === 2);
     await client.query('commit');
     for (const { url } of await starts) {
       t.match(await request(`${url}/readyz`, null), { status: 200, json: { status: 'ready', schema: 'current' } });

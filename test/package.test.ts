@@ -3,7 +3,7 @@ import { cpSync, existsSync, globSync, mkdirSync, readFileSync, symlinkSync, wri
 import { delimiter, dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import t, { type Test } from 'tap';
-import { until } from './support/harness.ts';
+import { PATIENCE_MS, until } from './support/harness.ts';
 import { freshDatabase, listening, request, runCommand, testFolder } from './support/process.ts';
 
 const ROOT = join(import.meta.dirname, '..');
@@ -11,7 +11,7 @@ const HANDLERS = 'export const handlers = { async model_turn(item: { seq: string
 /** Without what tap loads into every Node that is started: it is a development dependency. */
 const PLAIN = ['-u', 'NODE_OPTIONS'];
 const execute = (command: string, args: readonly string[], options: { cwd: string; env?: NodeJS.ProcessEnv }) =>
-  promisify(execFile)('env', [...PLAIN, command, ...args], { timeout: 60_000, ...options });
+  promisify(execFile)('env', [...PLAIN, command, ...args], { timeout: PATIENCE_MS, ...options });
 const json = (file: string) => JSON.parse(readFileSync(file, 'utf8'));
 
 /**
@@ -42,7 +42,7 @@ async function installed(t: Test) {
     cpSync(join(ROOT, path), join(modules, name), { recursive: true });
   }
   writeFileSync(join(user, 'package.json'), '{"private":true,"type":"module"}');
-  await npm(user, 'rebuild', '--ignore-scripts'); // links the commands of what was copied
+  await npm(user, 'rebuild', '--ignore-scripts'); // notes what was copied, and links its commands
   await npm(user, 'install', join(folder, packed.filename));
   return {
     user,
@@ -120,7 +120,7 @@ t.test('the package works where there is nothing else', async (t) => {
     const variables = { ...env, DATABASE_URL: database };
     const runner = runCommand(t, 'env', [...PLAIN, leasehold, 'runner', '--handlers', handlers], variables);
     const claims = () => runner.log().some(({ msg }) => msg === 'claiming work');
-    await until('it to claim', () => claims() || runner.child.exitCode !== null, 30_000);
+    await until('it to claim', () => claims() || runner.child.exitCode !== null);
     runner.child.kill('SIGTERM');
     t.strictSame(await runner.ended(), { code: 0, signal: null }, runner.output());
   });

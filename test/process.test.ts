@@ -46,7 +46,7 @@ t.test('two processes that start at once on one empty database both come up', as
   const starts = [0, 1].map(() => startMain(t, { DATABASE_URL: databaseUrl, LEASEHOLD_API_KEY: OPERATOR_KEY }));
   const waiting = `select count(*)::int as n from pg_locks where locktype = 'advisory' and not granted
     and database = (select oid from pg_database where datname = current_database())`;
-  await until('both to wait for their turn', async () => (await client.query(waiting)).rows[0].n === 2, 30_000);
+  await until('both to wait for their turn', async () => (await client.query(waiting)).rows[0].n === 2);
   await client.query('commit');
   await client.end();
   const [one, other] = await Promise.all(starts);

@@ -7,8 +7,6 @@ import { rowOf, until } from './support/harness.ts';
 import { freshDatabase, type Process, runLeasehold, runMain, testFolder } from './support/process.ts';
 import { SETTLING, settlingPlace } from './support/settling.ts';
 
-const START_MS_MAX = 30_000;
-
 /** An empty database, opened here, too, with a queue and a cloud environment. */
 async function place(t: Test) {
   const { url, database, queue, environmentId } = await settlingPlace(t);
@@ -20,7 +18,7 @@ async function place(t: Test) {
 const has = (runner: Process, text: string) => runner.log().some(({ msg }) => String(msg).includes(text));
 
 async function untilClaiming(runner: Process): Promise<void> {
-  await until('it to claim', () => has(runner, 'claiming work') || runner.child.exitCode !== null, START_MS_MAX);
+  await until('it to claim', () => has(runner, 'claiming work') || runner.child.exitCode !== null);
   if (runner.child.exitCode !== null) throw new Error(runner.output());
 }
 
@@ -53,7 +51,7 @@ t.test('it makes the schema, does what is enqueued elsewhere, and ends cleanly b
     ['2', 'web_exec'],
   ] as const) {
     const { item } = await queue.enqueue({ environmentId, sessionId, kind });
-    await until('it to be done', async () => (await rowOf(database, item.id)).state === 'stopped', 10_000);
+    await until('it to be done', async () => (await rowOf(database, item.id)).state === 'stopped');
   }
   t.strictSame(await database.rows(sql`select session_id, worker_id from public.settled order by 1`), [
     { session_id: '1', worker_id: 'runner-7' },
@@ -82,7 +80,7 @@ t.test('work that ends within the grace is settled; a default export will do', a
   );
   const args = ['runner', '--handlers', file, '--ttl-seconds', '7', '--stall-seconds', '0'];
   const runner = runLeasehold(t, args, { DATABASE_URL: url });
-  await until('the work to begin', () => has(runner, 'begun'), START_MS_MAX);
+  await until('the work to begin', () => has(runner, 'begun'));
   t.match(await row(id), { state: 'active', lease_ttl_seconds: 7 });
   runner.child.kill('SIGTERM');
   t.strictSame(await runner.ended(), { code: 0, signal: null });
@@ -98,7 +96,7 @@ t.test('work that outlives the grace is released, and the runner ends cleanly', 
   const id = await enqueue('session');
   const args = ['runner', '--handlers', moduleOf(t, ENDLESS), '--grace-seconds', '0'];
   const runner = runLeasehold(t, args, { DATABASE_URL: url });
-  await until('the work to begin', () => has(runner, 'begun'), START_MS_MAX);
+  await until('the work to begin', () => has(runner, 'begun'));
   runner.child.kill('SIGINT');
   t.strictSame(await runner.ended(), { code: 0, signal: null });
   t.match(await row(id), { state: 'queued', attempt: 1, lease_expires_at: null });
@@ -110,7 +108,7 @@ t.test('a second signal ends it at once; its lease is left to lapse', async (t) 
   // The grace is long, and told by the variable that the server's is told by.
   const variables = { DATABASE_URL: url, SHUTDOWN_GRACE_SECONDS: '600' };
   const runner = runLeasehold(t, ['runner', '--handlers', moduleOf(t, ENDLESS)], variables);
-  await until('the work to begin', () => has(runner, 'begun'), START_MS_MAX);
+  await until('the work to begin', () => has(runner, 'begun'));
   runner.child.kill('SIGTERM');
   await until('the shutdown', () => has(runner, 'shutting down'));
   runner.child.kill('SIGINT');
@@ -171,7 +169,7 @@ t.test('`leasehold serve` is the server, and so is `node src/main.ts`', async (t
     runLeasehold(t, ['serve'], { DATABASE_URL: await freshDatabase(t) }),
     runMain(t, { DATABASE_URL: await freshDatabase(t) }),
   ]) {
-    await until('it to listen', () => has(run, 'listening on'), START_MS_MAX);
+    await until('it to listen', () => has(run, 'listening on'));
     run.child.kill('SIGTERM');
     t.strictSame(await run.ended(), { code: 0, signal: null });
   }

@@ -5,6 +5,8 @@ import { testClient, testDatabase, testServer, until } from './support/harness.t
 import { replicas } from './support/interleave.ts';
 import { BLOCK_MS, gotIt, waitingServer } from './support/waiting.ts';
 
+const TRIES_MAX = 5;
+
 t.test('an enqueue on another replica ends the wait', async (t) => {
   const { wait, environment, plain } = await waitingServer(t, { background: true });
   const [other] = await replicas(t, plain, 1);
@@ -56,16 +58,26 @@ t.test('an item taken on another replica for a client that went away ends the wa
 t.test('an enqueue in a transaction of the caller ends the wait with its commit, and not before', async (t) => {
   const { poll, wait, queue, environment, looks } = await waitingServer(t, { background: true });
   const client = await testClient(t);
-  const { ended } = await wait();
-  const seen = watchPromise(ended);
-  const looked = looks.ended();
-  await client.query('begin');
-  const { item } = await queue.enqueue({ environmentId: environment.id, sessionId: 'session' }, client);
-  t.equal((await poll()).answer.text, 'null', 'what is not committed is not handed out');
-  t.equal(looks.ended() - looked, 1, 'and wakes nobody');
-  t.notOk(seen.settled);
-  await client.query('commit');
-  gotIt(t, await ended, item.id);
+  const environmentId = environment.id;
+  for (let tries = 1; ; tries++) {
+    const { ended } = await wait();
+    const seen = watchPromise(ended);
+    const looked = looks.ended();
+    await client.query('begin');
+    const { item } = await queue.enqueue({ environmentId, sessionId: `session-${tries}` }, client);
+    t.equal((await poll()).answer.text, 'null', 'what is not committed is not handed out');
+    t.equal(looks.ended() - looked, 1, 'and wakes nobody');
+    const isWaiting = !seen.settled;
+    await client.query('commit');
+    const timed = await ended;
+    if (timed.answer.json === null && timed.ms >= BLOCK_MS && tries < TRIES_MAX) {
+      // Its time was up before the commit: the machine stood still.
+      await queue.stop([{ environmentId, id: item.id, force: true, reason: 'operator' }]);
+      continue;
+    }
+    t.ok(isWaiting);
+    return gotIt(t, timed, item.id);
+  }
 });
 
 t.test('a transaction of the caller on another replica ends the wait with its commit', async (t) => {

@@ -6,7 +6,7 @@ import type { App } from './app.ts';
 declare module 'fastify' {
   interface FastifyInstance {
     /**
-     * From now on answers tell connections to close, and `onDrain` is run. Until no connection is left, at most for `graceMs`, what comes is
+     * From now on answers tell connections to close, and `onDrain` is run. Until no connection has been left for 200 ms, at most for `graceMs`, what comes is
      * served; then nobody new is let in, and it resolves when what is there has been answered. Without a grace it resolves at once.
      */
     drain(graceMs?: number): Promise<void>;
@@ -16,6 +16,8 @@ declare module 'fastify' {
 }
 
 const LOOK_MS = 50;
+/** Whose connection an answer has closed may be on its way back: one look at none is not the end, so many are at which none has come. */
+const QUIET_LOOKS = 4;
 /** An idle connection may be about to be used: it is closed once it has been left alone for this long. */
 const IDLE_MS = 500;
 /** Of connections without a request, from which on it pays to look for closed ones. */
@@ -34,7 +36,10 @@ export function registerDraining(app: App, onDrain: () => void): void {
   };
   const connections = () =>
     new Promise<number>((resolve) => app.server.getConnections((_error, count) => resolve(count)));
+  /** Connections since the last look. */
+  let came = 0;
   app.server.on('connection', (socket) => {
+    came++;
     forgetClosed();
     unused.set(socket, performance.now());
   });
@@ -51,11 +56,14 @@ export function registerDraining(app: App, onDrain: () => void): void {
     leaving.abort();
     onDrain();
     const began = performance.now();
-    while ((await connections()) > 0 && performance.now() - began < graceMs) {
+    for (let quiet = 0; quiet < QUIET_LOOKS && performance.now() - began < graceMs; ) {
       await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
       const before = performance.now() - IDLE_MS;
       for (const [socket, since] of unused) if (since < before) socket.destroy();
       if (began < before) app.server.closeIdleConnections();
+      const isLeft = (await connections()) > 0 || came > 0;
+      quiet = isLeft ? 0 : quiet + 1;
+      came = 0;
     }
     if (graceMs === 0) return;
     // What the system has taken for us is accepted by the end of a turn: whoever is left there when the listener closes is reset.

@@ -77,7 +77,7 @@ t.test('the example is cancelled by Ctrl-C: it ends its session and leaves', asy
   t.teardown(() => example.kill('SIGKILL'));
   const exited = once(example, 'exit');
   const sessions = async () => (await server.call('GET', '/v1/sessions?include_archived=true')).json.data;
-  await until('its session', async () => (await sessions()).length === 1, 30_000);
+  await until('its session', async () => (await sessions()).length === 1);
   const [hands] = await sessions();
   await server.untilCalled(hands);
   example.kill('SIGINT');

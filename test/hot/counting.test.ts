@@ -25,13 +25,15 @@ for (const [what, environments, workers] of [
 ] as const) {
   t.test(`${what} cost a constant few statements a second`, async (t) => {
     const plain = await testDatabase(t);
-    const { database, count } = counted(plain);
+    const overs = watch(plain, STATEMENTS.lookOver);
+    const { database, count } = counted(overs.database);
     const queue = createQueue({ database });
     t.teardown(() => queue.close());
     const ids = await plain.rows(sql<{ id: string }>`
       insert into ${plain.names.environments} (id, name, type)
       select 'env_idle' || n, 'idle ' || n, 'self_hosted' from generate_series(1, ${environments}::integer) n returning id`);
     queue.start();
+    await until('it looks over all', () => overs.ended() > 0); // nothing is known of what was empty before
     const all = () =>
       Promise.all(
         Array.from({ length: workers }, (_, n) =>
@@ -62,15 +64,23 @@ t.test('a thousand polls that wait are served by a few looks, and one item wakes
     [10, 4],
     [2_000, 30],
   ] as const) {
-    const waiting = Array.from({ length: 1_000 }, (_, n) =>
-      queue.poll({ environmentId, workerId: `${n}`, blockMs: 999 }),
-    );
+    const expected = Math.min(items, 1_000);
+    let found = 0;
+    /** As workers do, who come again: on a busy machine the time of many is up before the items are there. */
+    const next = async (workerId: string) => {
+      for (;;) {
+        const handOut = await queue.poll({ environmentId, workerId, blockMs: 999 });
+        if (handOut !== null) found++;
+        if (handOut !== null || found >= expected) return handOut;
+      }
+    };
+    const waiting = Array.from({ length: 1_000 }, (_, n) => next(`${n}`));
     await until('they wait', () => looks.begun() === looks.ended());
     const before = looks.begun();
     await queue.enqueueAll(requests(Math.min(items, 1_000)));
     if (items > 1_000) await queue.enqueueAll(requests(items - 1_000));
     const handed = (await Promise.all(waiting)).filter((handOut) => handOut !== null);
-    t.equal(handed.length, Math.min(items, 1_000), `${items} items`);
+    t.equal(handed.length, expected, `${items} items`);
     t.equal(new Set(handed.map(({ item }) => item.id)).size, handed.length, 'each once');
     t.ok(looks.begun() - before <= looksMax, `${looks.begun() - before} looks`);
   }

@@ -55,7 +55,7 @@ t.test('backends killed 200 times under load: what fails is 503, and the pool is
     await killer.query('select pg_terminate_backend($1)', [pid]);
     kills++;
     const before = finished;
-    await until('work to go on', () => finished > before, 20_000);
+    await until('work to go on', () => finished > before);
   }
   isOver = true;
   await load;
@@ -65,7 +65,8 @@ t.test('backends killed 200 times under load: what fails is 503, and the pool is
     [...statuses].filter((status) => !expected.includes(status)),
     [],
   );
-  t.ok((await backends()).length <= 16 + 4 + 1, 'the pools and the listener, no more');
+  // One that was killed goes on for a moment.
+  await until('the pools and the listener, no more', async () => (await backends()).length <= 16 + 4 + 1);
   const [row] = await database.rows(sql<{ one: number }>`select 1 as one`);
   t.equal(row?.one, 1);
 });

@@ -7,6 +7,8 @@ const OPERATOR_KEY = 'operator-key-of-this-process';
 const CLIENTS = 24;
 /** After the signal each client goes on for so long, then it is elsewhere: who connects in the very moment that the listener closes is reset. */
 const CYCLES_WHILE_ENDING = 20;
+/** Far longer than a busy machine takes for those: what is under way when the grace is over is reset. */
+const GRACE_SECONDS = 120;
 
 type Outcome = { readonly status: number; readonly text: string; readonly connection: string | undefined };
 
@@ -16,7 +18,7 @@ t.test(
     const server = await startMain(t, {
       DATABASE_URL: await freshDatabase(t),
       LEASEHOLD_API_KEY: OPERATOR_KEY,
-      SHUTDOWN_GRACE_SECONDS: '10',
+      SHUTDOWN_GRACE_SECONDS: `${GRACE_SECONDS}`,
     });
     const { json } = await request(`${server.url}/v1/environments`, OPERATOR_KEY, { name: 'production' });
     const work = `${server.url}/v1/environments/${json.id}/work`;
@@ -64,7 +66,7 @@ t.test(
       }
     };
     const load = Promise.all(Array.from({ length: CLIENTS }, loop));
-    await until('the load to be under way', () => answered > 200, 20_000);
+    await until('the load to be under way', () => answered > 200);
     const since = performance.now();
     server.child.kill('SIGTERM');
     isEnding = true;
@@ -73,6 +75,6 @@ t.test(
     await load;
     t.strictSame(faults, []);
     t.ok(whileEnding > 0, `${whileEnding} requests were answered after the signal`);
-    t.ok(ms < 11_000, `ended after ${ms.toFixed(0)} ms`);
+    t.ok(ms < (GRACE_SECONDS * 1_000) / 2, `ended after ${ms.toFixed(0)} ms`);
   },
 );

@@ -113,7 +113,7 @@ t.test('a renewal that waited for the release of its token is that of a lost loc
 
 t.test('a takeover that waited for a renewal finds the lock held', async (t) => {
   const ref = await place();
-  const { token } = await acquireLock(database, { ...ref, owner: 'one', ttlSeconds: 1 });
+  const { token } = await acquire(ref, 'one');
   const renewed = await hold(t, database, (held) => renewLock(held, { ...ref, token }, 300));
   const second = refusal(acquire(ref, 'other'));
   await renewed.untilBlocked();

@@ -52,7 +52,10 @@ const KILLERS = resolve(import.meta.dirname, 'killers.json');
 /** What its plans meet is chance, also with the same seed. */
 const BY_CHANCE = 'test/model/replicas.test.ts';
 /** Always the same histories of the model: a verdict must not depend on luck. Nor on tap's own 30 s for a file, which would make a slow machine's test red. */
-const SAMPLE = { MODEL_SEED: '1', MODEL_HISTORIES: '80', TAP_BAIL: '1', TAP_TIMEOUT: '0', TEST_ENGINES: 'postgres' };
+const SAMPLE = {
+  ...{ MODEL_SEED: '1', MODEL_HISTORIES: '80', TEST_ENGINES: 'postgres' },
+  ...{ TAP_BAIL: '1', TAP_TIMEOUT: '0', TEST_PATIENCE_MS: '5000' },
+};
 
 type Mutant = Guard & { readonly file: string };
 type Outcome =

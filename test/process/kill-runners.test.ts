@@ -41,7 +41,7 @@ t.test('two runners and a third that is killed again and again settle each of 2,
       workerId,
     ];
     const runner = runLeasehold(t, ['runner', ...args], { DATABASE_URL: url });
-    await until(`${workerId} to claim`, () => runner.output().includes('claiming work'), 20_000);
+    await until(`${workerId} to claim`, () => runner.output().includes('claiming work'));
     return runner;
   };
   const steady = await Promise.all(['steady-0', 'steady-1'].map(startRunner));
@@ -72,7 +72,7 @@ t.test('two runners and a third that is killed again and again settle each of 2,
     );
     return row?.n;
   };
-  await until('all items to be stopped', async () => (await count(`state = 'stopped'`)) === ITEMS, 25_000);
+  await until('all items to be stopped', async () => (await count(`state = 'stopped'`)) === ITEMS);
   t.equal(await count(`stop_reason = 'worker' and attempt = 1`), ITEMS, 'all are done, no attempt was spent');
   t.same(
     await database.rows(

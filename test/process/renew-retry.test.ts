@@ -1,7 +1,7 @@
 import t from 'tap';
 import type { Claimed, Lease, Renewal } from '../../src/index.ts';
 import { until } from '../support/harness.ts';
-import { NEVER, processLane, startRunner } from '../support/runners.ts';
+import { EAGER, gettingOn, NEVER, processLane, startRunner } from '../support/runners.ts';
 
 const BY = { ttlSeconds: 60, workerId: 'holder' };
 const away = (): Renewal => ({ outcome: 'deferred', error: new Error('no answer') });
@@ -20,15 +20,16 @@ t.test('a renewal whose answer was lost does not lose the lease: work goes on an
   const id = await enqueue('session');
   const { logged } = startRunner(t, {
     store,
-    ttlSeconds: 1,
+    ...EAGER,
     handlers: {
-      async model_turn(item: Claimed, { signal, tx }) {
-        await until('three renewals', () => retried.length === 3 || signal.aborted);
-        signal.throwIfAborted();
-        await tx((transaction) => write(transaction, item, 'in between'));
-        await until('another', () => retried.length === 5 || signal.aborted);
-        return (transaction) => write(transaction, item);
-      },
+      model_turn: (item: Claimed, { signal, tx, progress }) =>
+        gettingOn(progress, async () => {
+          await until('three renewals', () => retried.length >= 3 || signal.aborted);
+          signal.throwIfAborted();
+          await tx((transaction) => write(transaction, item, 'in between'));
+          await until('another', () => retried.length >= 5 || signal.aborted);
+          return (transaction) => write(transaction, item);
+        }),
     },
     ...NEVER,
   });

@@ -2,7 +2,7 @@ import t from 'tap';
 import { type Claimed, createQueue, createRunner, type RunnerOptions } from '../../src/index.ts';
 import { turn, watchPromise } from '../support/gates.ts';
 import { testDatabase, until } from '../support/harness.ts';
-import { claimed, fakeStore, NEVER, processLane, startRunner } from '../support/runners.ts';
+import { claimed, EAGER, fakeStore, gettingOn, NEVER, processLane, startRunner } from '../support/runners.ts';
 
 const gate = <Value = void>() => Promise.withResolvers<Value>();
 
@@ -100,9 +100,9 @@ t.test('that a cancelled item ends is no failure to warn of', async (t) => {
   const { queue, enqueue, untilStopped, environmentId } = await processLane(t);
   const begun = gate();
   const handlers = {
-    async model_turn(_: Claimed, { signal }: { signal: AbortSignal }) {
+    async model_turn(_: Claimed, { signal, progress }: { signal: AbortSignal; progress(): void }) {
       begun.resolve();
-      await new Promise((resolve) => signal.addEventListener('abort', resolve));
+      await gettingOn(progress, () => new Promise((resolve) => signal.addEventListener('abort', resolve)));
       signal.throwIfAborted();
     },
   };
@@ -112,7 +112,7 @@ t.test('that a cancelled item ends is no failure to warn of', async (t) => {
     warn: (_: object, message: string) => void levels.push(`warn ${message}`),
     error: (_: object, message: string) => void levels.push(`error ${message}`),
   };
-  startRunner(t, { store: queue, handlers, ...NEVER, ttlSeconds: 1, logger });
+  startRunner(t, { store: queue, handlers, ...NEVER, ...EAGER, logger });
   const id = await enqueue('cancelled');
   await begun.promise;
   await queue.requestCancel({ environmentId, id });

@@ -2,7 +2,7 @@ import t from 'tap';
 import { type Claimed, createRunner, type HandlerContext } from '../../src/index.ts';
 import { turn, watchPromise } from '../support/gates.ts';
 import { until } from '../support/harness.ts';
-import { claimed, fakeStore, NEVER, processLane, startRunner } from '../support/runners.ts';
+import { claimed, EAGER, fakeStore, gettingOn, NEVER, processLane, startRunner } from '../support/runners.ts';
 
 const gate = <Value = void>() => Promise.withResolvers<Value>();
 const timers = () => process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length;
@@ -106,13 +106,13 @@ t.test('work that ends within the grace is settled; its lease is kept until then
   const { promise: work, resolve: finish } = gate();
   const { stop, ended } = startRunner(t, {
     store: queue,
-    ttlSeconds: 1,
+    ...EAGER,
     concurrency: 1,
     graceSeconds: 60,
     handlers: {
-      async model_turn(item, { signal }) {
+      async model_turn(item, { signal, progress }) {
         begin();
-        await work;
+        await gettingOn(progress, () => work);
         t.notOk(signal.aborted);
         return (transaction) => write(transaction, item);
       },

@@ -3,7 +3,7 @@ import t from 'tap';
 import type { Claimed, HandlerContext } from '../../src/index.ts';
 import { turn } from '../support/gates.ts';
 import { lapse, until } from '../support/harness.ts';
-import { claimed, fakeStore, NEVER, processLane, startRunner } from '../support/runners.ts';
+import { claimed, EAGER, fakeStore, gettingOn, NEVER, processLane, startRunner } from '../support/runners.ts';
 
 const gate = <Value = void>() => Promise.withResolvers<Value>();
 
@@ -406,11 +406,11 @@ t.test('a request to cancel reaches the work, and its item ends as cancelled, wh
     const { promise: begun, resolve: begin } = gate();
     const runner = startRunner(t, {
       store: queue,
-      ttlSeconds: 1,
+      ...EAGER,
       handlers: {
-        async model_turn(item, { signal }) {
+        async model_turn(item, { signal, progress }) {
           begin();
-          await new Promise((resolve) => signal.addEventListener('abort', resolve));
+          await gettingOn(progress, () => new Promise((resolve) => signal.addEventListener('abort', resolve)));
           t.match(signal.reason, { code: 'cancelled' });
           if (answer === 'throws') signal.throwIfAborted();
           return (transaction) => write(transaction, item);

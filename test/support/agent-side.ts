@@ -14,9 +14,6 @@ export type Place = {
 // biome-ignore lint/suspicious/noExplicitAny: a test reads what it expects and fails where it is not there
 export type Event = { id: string; type: string; [field: string]: any };
 
-/** A slow machine with other tests on it. */
-export const PATIENCE_MS = 30_000;
-
 export type WorkerOptions = {
   readonly folder: string;
   readonly baseURL?: string;
@@ -109,7 +106,7 @@ export async function agentSide(place: Place): Promise<AgentSide> {
         found = await resultsNow(callId).catch(() => []);
         return found.length > 0;
       };
-      await until(`a result of ${callId}`, isAnswered, PATIENCE_MS);
+      await until(`a result of ${callId}`, isAnswered);
       return found;
     },
     status: async () => (await client.beta.sessions.retrieve(id)).status,
@@ -128,11 +125,7 @@ export async function itemStates({ client }: AgentSide, { environment }: Place):
 }
 
 export const untilStates = (agent: AgentSide, place: Place, ...expected: readonly string[]): Promise<void> =>
-  until(
-    `the items to be ${expected}`,
-    async () => (await itemStates(agent, place)).join() === expected.join(),
-    PATIENCE_MS,
-  );
+  until(`the items to be ${expected}`, async () => (await itemStates(agent, place)).join() === expected.join());
 
 /**
  * A command that leaves a line in `runs` when it begins and goes on when the test says so. It ends by itself in the end: the shell of a
@@ -144,7 +137,7 @@ export function gate(folder: string) {
   return {
     command: 'echo run >> runs; for i in $(seq 1200); do [ -e go ] && break; sleep 0.05; done; echo went on',
     runs: read,
-    begun: (count = 1) => until(`the command was begun ${count} times`, () => read() >= count, PATIENCE_MS),
+    begun: (count = 1) => until(`the command was begun ${count} times`, () => read() >= count),
     open: () => writeFileSync(join(folder, 'go'), ''),
   };
 }

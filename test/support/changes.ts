@@ -89,37 +89,50 @@ export async function freshPlace(server: Server, name: string): Promise<Place> {
 
 let places = 0;
 
-/** With what those routes change that name neither an environment nor its item. */
-export async function completePlace({ database, queue }: Server, place: Place): Promise<Place> {
+/** What of a place a route names, in its path and its body. */
+export function namedBy(route: Route): ReadonlySet<string> {
+  const named = new Set<string>();
+  const noting = new Proxy({} as Place, { get: (_, name) => void named.add(String(name)) });
+  route.path(noting);
+  route.body?.(noting);
+  return named;
+}
+
+/** With what those routes change that name neither an environment nor its item; where the route is told, only with what that one names. */
+export async function completePlace({ database, queue }: Server, place: Place, route?: Route): Promise<Place> {
   const { environmentId } = place;
-  const keyOf = (owner: string | null) => issueKey(database, { environmentId: owner, name: 'to be changed' });
-  const { item } = await queue.enqueue({ environmentId, sessionId: `set aside ${process.pid} ${places++}` });
-  await database.rows(sql`update ${database.names.workItems}
-    set state = 'stopped', stopped_at = clock_timestamp(), stop_reason = 'exhausted' where id = ${item.id}`);
-  const [key, apiKey] = [await keyOf(environmentId), await keyOf(null)];
-  const call: SentEvent = { type: 'agent.custom_tool_use', name: 'ask', input: {} };
-  const { session } = await createSession(database, { environmentId, initialEvents: [call] });
-  const { events } = await listEvents(database, session.id, { limit: 1 });
-  await database.rows(
-    sql`update ${database.names.workItems} set session_id = ${session.id} where id = ${place.workId}`,
-  );
+  const named = route === undefined ? undefined : namedBy(route);
+  const isNamed = (...names: (keyof Place)[]) => names.some((name) => named?.has(name) ?? true);
+  const more: { -readonly [name in keyof Place]: Place[name] } = { ...place };
+  const keyOf = async (owner: string | null) =>
+    (await issueKey(database, { environmentId: owner, name: 'to be changed' })).id;
+  if (isNamed('setAsideId')) {
+    const { item } = await queue.enqueue({ environmentId, sessionId: `set aside ${process.pid} ${places++}` });
+    await database.rows(sql`update ${database.names.workItems}
+      set state = 'stopped', stopped_at = clock_timestamp(), stop_reason = 'exhausted' where id = ${item.id}`);
+    more.setAsideId = item.id;
+  }
+  if (isNamed('keyId')) more.keyId = await keyOf(environmentId);
+  if (isNamed('apiKeyId')) more.apiKeyId = await keyOf(null);
+  if (isNamed('sessionId', 'callId')) {
+    const call: SentEvent = { type: 'agent.custom_tool_use', name: 'ask', input: {} };
+    const { session } = await createSession(database, { environmentId, initialEvents: [call] });
+    const { events } = await listEvents(database, session.id, { limit: 1 });
+    await database.rows(
+      sql`update ${database.names.workItems} set session_id = ${session.id} where id = ${place.workId}`,
+    );
+    more.sessionId = session.id;
+    more.callId = JSON.parse(events[0] ?? '').id;
+  }
   // Who holds it may be asked to give it back.
   await database.rows(sql`update ${database.names.workItems}
     set handed_out_at = clock_timestamp(), hand_out_count = 1, lease_expires_at = clock_timestamp() + interval '10 minutes'
     where id = ${place.workId} and handed_out_at is null`);
-  const callId: string = JSON.parse(events[0] ?? '').id;
-  const lockName = 'to-be-changed';
-  const { token: lockToken } = await acquireLock(database, { environmentId, name: lockName, owner: 'tests' });
-  return {
-    ...place,
-    lockName,
-    lockToken,
-    keyId: key.id,
-    apiKeyId: apiKey.id,
-    setAsideId: item.id,
-    sessionId: session.id,
-    callId,
-  };
+  if (isNamed('lockName', 'lockToken')) {
+    more.lockName = 'to-be-changed';
+    more.lockToken = (await acquireLock(database, { environmentId, name: more.lockName, owner: 'tests' })).token;
+  }
+  return more;
 }
 
 /** What an answer says, without what is every answer's own. */

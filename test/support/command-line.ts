@@ -42,8 +42,12 @@ export async function leasehold(args: string | readonly string[], given: Given =
   return { code, out, err };
 }
 
-/** The same in a shell, as typed: `leasehold` is the command of this checkout. */
-export function inShell(script: string, environment: Readonly<Record<string, string>>): Promise<Said> {
+/** The same in a shell, as typed: `leasehold` is the command of this checkout. `onOutput` is told of all that was printed so far. */
+export function inShell(
+  script: string,
+  environment: Readonly<Record<string, string>>,
+  onOutput: (out: string) => void = () => {},
+): Promise<Said> {
   const given = `leasehold() { '${process.execPath}' '${LEASEHOLD}' "$@"; }\nset -o pipefail\n`;
   const child = spawn('bash', ['-c', `${given}${script}`], {
     env: { PATH: process.env.PATH, ...environment },
@@ -52,6 +56,7 @@ export function inShell(script: string, environment: Readonly<Record<string, str
   let [out, err] = ['', ''];
   child.stdout.setEncoding('utf8').on('data', (chunk) => {
     out += chunk;
+    onOutput(out);
   });
   child.stderr.setEncoding('utf8').on('data', (chunk) => {
     err += chunk;

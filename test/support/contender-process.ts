@@ -5,4 +5,4 @@ import { payFor } from './paid-call.ts';
 const { BASE_URL = '', API_KEY = '', ENVIRONMENT_ID = '', PAID_URL = '' } = process.env;
 const locks = createRemoteLocks({ baseUrl: BASE_URL, apiKey: API_KEY, environmentId: ENVIRONMENT_ID });
 const paid = payFor(PAID_URL, ENVIRONMENT_ID);
-await locks.singleFlight('call', { ttlSeconds: 5, check: paid.check, run: paid.begin });
+await locks.singleFlight('call', { ttlSeconds: 10, check: paid.check, run: paid.begin });

@@ -1,4 +1,5 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { randomInt } from 'node:crypto';
 import { chownSync, cpSync, mkdtempSync, rmSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { arch, platform, tmpdir } from 'node:os';
@@ -6,7 +7,9 @@ import { dirname, join } from 'node:path';
 import pg from 'pg';
 
 const UNPRIVILEGED_ID = 65_534; // nobody, on every Linux
-const START_MS_MAX = 30_000;
+const START_MS_MAX = 60_000;
+const FREE_PORTS = [20_000, 30_000] as const;
+const FREE_PORT_TRIES_MAX = 100;
 
 /**
  * A real Postgres of our own, from the binaries that the dev dependency ships, in a temporary folder on a free port of the
@@ -83,11 +86,20 @@ async function reachable(url: string, server: ChildProcess, log: () => string): 
   }
 }
 
+/**
+ * A port of the loopback that nobody listens on, nor will: systems give those above to whoever asks for any, and to connections, so that one
+ * of those might be another test's by the time that it is used.
+ */
 export async function freePort(): Promise<number> {
-  const probe = createServer();
-  await new Promise<void>((resolve) => probe.listen(0, '127.0.0.1', resolve));
-  const address = probe.address();
-  await new Promise((resolve) => probe.close(resolve));
-  if (address === null || typeof address === 'string') throw new Error('no port');
-  return address.port;
+  for (let tries = 0; tries < FREE_PORT_TRIES_MAX; tries++) {
+    const port = randomInt(...FREE_PORTS);
+    const probe = createServer();
+    const isFree = await new Promise<boolean>((resolve) => {
+      probe.once('error', () => resolve(false)).listen(port, '127.0.0.1', () => resolve(true));
+    });
+    if (!isFree) continue;
+    await new Promise((resolve) => probe.close(resolve));
+    return port;
+  }
+  throw new Error('no port');
 }

@@ -17,6 +17,19 @@ import { rowOf, testDatabase, until } from './harness.ts';
 /** Long enough for nothing to be found by time alone. */
 export const NEVER = { sweepIntervalMs: 3_600_000, backstopMs: 3_600_000 };
 
+/** Renews each second, for the stall's sake, leases that are trusted for a minute: however busy the machine is. For work that is `gettingOn`. */
+export const EAGER = { stallSeconds: 1 };
+
+/** Work that says all the time that it gets on. */
+export async function gettingOn<Result>(progress: () => void, work: () => Promise<Result>): Promise<Result> {
+  const timer = setInterval(progress, 20);
+  try {
+    return await work();
+  } finally {
+    clearInterval(timer);
+  }
+}
+
 export type Running = {
   /** Begins the shutdown. */
   stop(): void;

@@ -104,7 +104,7 @@ t.test('draining ends the streams in order, at once, and lets other requests fin
   t.match([finished.status, finished.text, finished.headers.get('connection')], [200, '{"done":true}', 'close']);
   t.equal(await half.text(), 'one, two');
   t.equal(await isOver, true, 'and nothing holds up the end');
-  await until('no connection to be kept', () => application.connectionCount() === 0, 1_000);
+  await until('no connection to be kept', () => application.connectionCount() === 0);
 });
 
 t.test('a reader that is behind when the server leaves gets what was passed on, and then the end', async (t) => {

@@ -38,10 +38,10 @@ for (const engine of ENGINES) {
         const call = (command: string) =>
           owner.append({ type: 'agent.tool_use', name: 'bash', input: { command }, evaluated_permission: 'allow' });
         call('echo before > made.txt && cat made.txt');
-        await until('the first result', () => owner.posted.length === 1, 10_000);
+        await until('the first result', () => owner.posted.length === 1);
         t.equal(owner.attachedCount(), 1, 'the worker is attached through this server');
         call('echo after >> made.txt && cat made.txt');
-        await until('the second result', () => owner.posted.length === 2, 10_000);
+        await until('the second result', () => owner.posted.length === 2);
         t.match(owner.posted, [
           { type: 'user.tool_result', tool_use_id: 'sevt_1', content: [{ type: 'text', text: /before/ }] },
           { type: 'user.tool_result', content: [{ type: 'text', text: /before\nafter/ }] },
@@ -50,7 +50,7 @@ for (const engine of ENGINES) {
         t.equal((await rowOf(database, id)).state, 'active');
 
         owner.append(ending);
-        await until('the item to be stopped', async () => (await rowOf(database, id)).state === 'stopped', 10_000);
+        await until('the item to be stopped', async () => (await rowOf(database, id)).state === 'stopped');
         await until('the stream to be closed', () => owner.attachedCount() === 0);
         leaving.abort();
         await ran;

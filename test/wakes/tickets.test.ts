@@ -90,7 +90,6 @@ t.test('the least age of the key that it was issued with holds', async (t) => {
   const began = performance.now();
   await queue.enqueue({ environmentId: environment.id, sessionId: 'session' });
   await until('the eager one', () => eager.told().length > 0);
-  t.strictSame(stream.told(), []);
   await until('the other', () => stream.told().length > 0);
   t.ok(performance.now() - began >= 395);
 });

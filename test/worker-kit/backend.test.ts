@@ -35,7 +35,7 @@ t.test('the example does work with nothing but a key, and keeps what came of it'
         select w.outcome, w.worker_id, r.result from ${workItems} w join ${workResults} r on r.item_seq = w.seq
         where w.seq = ${seq}::bigint`)
       )[0];
-    await until('it is done', async () => (await row()) !== undefined, 20_000);
+    await until('it is done', async () => (await row()) !== undefined);
     t.match(await row(), { outcome: 'succeeded', worker_id: 'my-backend' });
     t.same(JSON.parse((await row())?.result ?? ''), { echoed: { n: index + 1 }, wanted: true });
   }

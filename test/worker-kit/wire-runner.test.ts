@@ -1,15 +1,35 @@
 import { sql } from 'kysely';
 import t, { type Test } from 'tap';
-import { createWireRunner, issueKey, type Logger, revokeKey, type WireRunnerOptions } from '../../src/index.ts';
+import {
+  createWireRunner,
+  type HandlerContext,
+  issueKey,
+  type Logger,
+  revokeKey,
+  type WireRunnerOptions,
+} from '../../src/index.ts';
 import { OPERATOR_KEY, type Server, testServer, until } from '../support/harness.ts';
 
 /** Nothing is found by the clock: what is taken was told of. */
 const NEVER_MS = 3_600_000;
 const SILENT: Logger = { info() {}, warn() {}, error() {} };
 
+/** Renews each second for the stall's sake, and trusts each lease for a minute, however busy the machine is. */
+const EAGER = { stallSeconds: 1 };
+/** The work gets on until it is asked to end. */
+const untilAborted = ({ signal, progress }: HandlerContext) =>
+  until('it is asked to end', () => {
+    progress();
+    return signal.aborted;
+  });
+
+/** What is reserved stays so, however busy the machine is. */
+const newServer = (t: Test) =>
+  testServer(t, { engine: 'postgres', background: true, settings: { reclaimOlderThanMs: 600_000 } });
+
 function start(t: Test, { url, environmentKey: key }: Server, options: Partial<WireRunnerOptions>) {
   const stopping = new AbortController();
-  const given = { handlers: { tool_exec: async () => {} }, ttlSeconds: 3, backstopMs: NEVER_MS, logger: SILENT };
+  const given = { handlers: { tool_exec: async () => {} }, backstopMs: NEVER_MS, logger: SILENT };
   const ended = createWireRunner({ ...given, url, key, ...options }).run(stopping.signal);
   ended.catch(() => {});
   t.teardown(async () => {
@@ -43,7 +63,7 @@ const losing = (isLost: (call: string) => boolean) => {
 };
 
 t.test('what is enqueued is taken when it is told of, not by the clock', async (t) => {
-  const server = await testServer(t, { engine: 'postgres', background: true });
+  const server = await newServer(t);
   const seen: unknown[] = [];
   start(t, server, { handlers: { tool_exec: async ({ input }) => void seen.push(input) }, workerId: 'kit' });
   await until('it polls', async () => (await server.queue.stats(server.environment.id)).workersPolling === 1);
@@ -56,7 +76,7 @@ t.test('what is enqueued is taken when it is told of, not by the clock', async (
 });
 
 t.test('without the event stream work is found by the clock', async (t) => {
-  const server = await testServer(t, { engine: 'postgres', background: true });
+  const server = await newServer(t);
   const warnings: string[] = [];
   const without: typeof fetch = async (input, init) =>
     `${input}`.endsWith('/events') ? new Response('{"type":"error"}', { status: 404 }) : fetch(input, init);
@@ -85,7 +105,7 @@ async function handOutsOf(server: Server, sessionId: string) {
 }
 
 t.test('a shutdown gives back what runs: nothing is counted against it, the next worker has it at once', async (t) => {
-  const server = await testServer(t, { engine: 'postgres', background: true });
+  const server = await newServer(t);
   const begun: string[] = [];
   const first = start(t, server, {
     ...{ workerId: 'first', graceSeconds: 0, concurrency: 1 },
@@ -106,7 +126,7 @@ t.test('a shutdown gives back what runs: nothing is counted against it, the next
 });
 
 t.test('a shutdown gives back what a poll brings that was under way, too', async (t) => {
-  const server = await testServer(t, { engine: 'postgres', background: true });
+  const server = await newServer(t);
   const begun: string[] = [];
   const released = Promise.withResolvers<void>();
   const asked: string[] = [];
@@ -136,7 +156,7 @@ t.test('a shutdown gives back what a poll brings that was under way, too', async
 });
 
 t.test('answers that are lost cost nothing: the first heartbeat, a later one, the outcome', async (t) => {
-  const server = await testServer(t, { engine: 'postgres', background: true });
+  const server = await newServer(t);
   let beats = 0;
   let outcomes = 0;
   const { fetch, lost } = losing((call) => {
@@ -145,17 +165,20 @@ t.test('answers that are lost cost nothing: the first heartbeat, a later one, th
   });
   let runs = 0;
   start(t, server, {
-    ...{ fetch, ttlSeconds: 3 },
+    ...{ ...EAGER, fetch },
     handlers: {
-      async tool_exec() {
+      async tool_exec(_, { progress }) {
         runs++;
-        await until('it was renewed after a loss', () => beats >= 4, 10_000);
+        await until('it was renewed after a loss', () => {
+          progress();
+          return beats >= 4;
+        });
         return { result: runs };
       },
     },
   });
   await server.enqueue('session');
-  await until('it is done', () => isOver(server, 'session'), 15_000);
+  await until('it is done', () => isOver(server, 'session'));
   await until('it was said again', () => outcomes === 2);
   t.same(
     lost.map((call) => call.split(' ')[0]),
@@ -168,7 +191,7 @@ t.test('answers that are lost cost nothing: the first heartbeat, a later one, th
 t.test(
   "what a front answers in the server's stead is no refusal: asked again, nothing is lost, done once",
   async (t) => {
-    const server = await testServer(t, { engine: 'postgres', background: true });
+    const server = await newServer(t);
     const fronted = new Set<string>();
     let runs = 0;
     start(t, server, {
@@ -183,7 +206,7 @@ t.test(
       handlers: { tool_exec: async () => ({ result: ++runs }) },
     });
     await server.enqueue('session');
-    await until('it is done', () => isOver(server, 'session'), 20_000);
+    await until('it is done', () => isOver(server, 'session'));
     t.same([...fronted].sort(), ['caller', 'heartbeat', 'input', 'outcome', 'poll']);
     t.match(await rowOf(server, 'session'), { outcome: 'succeeded', attempt: 1 });
     t.equal(runs, 1);
@@ -191,7 +214,7 @@ t.test(
 );
 
 t.test('a server that does not tell what a worker needs, or how it likes its secret, costs no item', async (t) => {
-  const server = await testServer(t, { engine: 'postgres', background: true });
+  const server = await newServer(t);
   let old = 0;
   const runs: unknown[] = [];
   start(t, server, {
@@ -211,27 +234,28 @@ t.test('a server that does not tell what a worker needs, or how it likes its sec
   });
   await server.enqueue('session');
   await until('the old one was asked', () => old === 1);
-  await until('it is done', () => isOver(server, 'session'), 20_000);
+  await until('it is done', () => isOver(server, 'session'));
   t.same(runs, [false], 'it was given back: nobody had begun it');
   t.match(await rowOf(server, 'session'), { attempt: 1, hand_out_count: 1 });
 });
 
 t.test('an item that is stopped by force is left; its handler is told, and the next one is taken', async (t) => {
-  const server = await testServer(t, { engine: 'postgres', background: true });
+  const server = await newServer(t);
   const reasons: unknown[] = [];
   start(t, server, {
+    ...EAGER,
     handlers: {
-      async tool_exec({ sessionId }, { signal }) {
+      async tool_exec({ sessionId }, context) {
         if (sessionId === 'next') return;
-        await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()));
-        reasons.push(signal.reason);
+        await untilAborted(context);
+        reasons.push(context.signal.reason);
       },
     },
   });
   const id = await server.enqueue('session');
   await until('it runs', async () => (await rowOf(server, 'session')).state === 'active');
   await server.call('POST', server.work(`/${id}/stop`), { as: OPERATOR_KEY, body: { force: true } });
-  await until('its handler is told', () => reasons.length === 1, 10_000);
+  await until('its handler is told', () => reasons.length === 1);
   t.match(reasons, [{ code: 'lease_lost' }]);
   await server.enqueue('next');
   await until('the next is done', () => isOver(server, 'next'));
@@ -239,7 +263,7 @@ t.test('an item that is stopped by force is left; its handler is told, and the n
 });
 
 t.test('what there is not over HTTP fails by name, and the work with it', async (t) => {
-  const server = await testServer(t, { engine: 'postgres', background: true });
+  const server = await newServer(t);
   start(t, server, {
     handlers: {
       async tool_exec({ sessionId, environmentId }, { tx, enqueue }) {
@@ -260,7 +284,7 @@ t.test('what there is not over HTTP fails by name, and the work with it', async 
 });
 
 t.test('a key that is revoked ends it with what the server said', async (t) => {
-  const server = await testServer(t, { engine: 'postgres', background: true });
+  const server = await newServer(t);
   const { database, environment } = server;
   const { id, key } = await issueKey(database, { environmentId: environment.id, name: 'short' });
   const { ended } = start(t, server, { key, backstopMs: 20, workerId: 'short' });

@@ -2,7 +2,7 @@ import t, { type Test } from 'tap';
 import { testServer, until } from '../support/harness.ts';
 import { type FaultyProxy, faultyProxy } from '../support/faulty-proxy.ts';
 import { testFolder } from '../support/process.ts';
-import { agentSide, gate, officialWorker, PATIENCE_MS, textOf, untilStates } from '../support/agent-side.ts';
+import { agentSide, gate, officialWorker, textOf, untilStates } from '../support/agent-side.ts';
 
 async function scene(t: Test, settings = {}) {
   const server = await testServer(t, { background: true, settings });
@@ -23,7 +23,7 @@ t.test('a stream that is cut between and during calls loses none and runs none t
   const { server, proxy, agent, held, start } = await scene(t);
   const worker = start();
   const cut = async () => {
-    await until('the worker to be attached', () => proxy.openStreams() === 1, PATIENCE_MS);
+    await until('the worker to be attached', () => proxy.openStreams() === 1);
     t.equal(proxy.cutStreams(), 1);
   };
   const note = (n: number) => ({ command: `echo ${n} >> order; cat order | tr '\\n' ' '` });
@@ -57,7 +57,7 @@ t.test('a worker whose heartbeats are all answered only at the second attempt ke
   const call = await agent.call('bash', { command: held.command });
   const worker = start();
   await held.begun();
-  await until('some beats', () => proxy.seen.filter(isBeat).length >= 6, PATIENCE_MS);
+  await until('some beats', () => proxy.seen.filter(isBeat).length >= 6);
   held.open();
   t.equal((await agent.results(call)).length, 1);
   await agent.say('done');
@@ -77,7 +77,7 @@ t.test('a result whose answer is lost is posted again and adds nothing', async (
   const worker = start();
   held.open();
   const call = await agent.call('bash', { command: held.command });
-  await until('two posts', () => posts(proxy).length >= 2, PATIENCE_MS);
+  await until('two posts', () => posts(proxy).length >= 2);
   await agent.say('done');
   await untilStates(agent, server, 'stopped');
   t.strictSame(
@@ -99,7 +99,7 @@ t.test('so it is when the client gives up its retries and begins anew', async (t
   proxy.dropWhere((passed) => isResultPost(passed) && lost++ < 3);
   start();
   const call = await agent.call('bash', { command: 'echo ran >> runs; cat runs' });
-  await until('four posts', () => posts(proxy).length >= 4, PATIENCE_MS);
+  await until('four posts', () => posts(proxy).length >= 4);
   t.strictSame([...new Set(posts(proxy).map(({ status }) => status))], [200]);
   await agent.say('done');
   await untilStates(agent, server, 'stopped');

@@ -2,7 +2,7 @@ import t, { type Test } from 'tap';
 import { OPERATOR_KEY, type Server, testDatabase, testServer, until } from '../support/harness.ts';
 import { type EventStream, openStream } from '../support/event-stream.ts';
 import { turn } from '../support/gates.ts';
-import { type Event, PATIENCE_MS } from '../support/agent-side.ts';
+import type { Event } from '../support/agent-side.ts';
 
 const SEED = Number(process.env.TEST_SEED ?? Math.floor(Math.random() * 2 ** 31));
 
@@ -97,11 +97,9 @@ async function interleave(t: Test, servers: [Server, Server], seed: number): Pro
     const seen = new Set([...known, ...streams.flatMap((stream) => stream.events().map((event) => event.id))]);
     return all.filter((event) => !seen.has(event));
   };
-  await until(
-    'every reader to have every event',
-    () => readers.every((reader) => missing(reader).length === 0),
-    10_000,
-  ).catch(() => t.fail('events were lost', { seed, lost: readers.map(missing), all }));
+  await until('every reader to have every event', () => readers.every((reader) => missing(reader).length === 0)).catch(
+    () => t.fail('events were lost', { seed, lost: readers.map(missing), all }),
+  );
   for (const stream of streams) {
     const ids = stream.events().map((event) => event.id);
     if (!isOrdered(ids, all)) t.fail('a stream has another order than the list, or an event twice', { seed, ids, all });
@@ -117,7 +115,7 @@ async function manyInterleavings(t: Test, servers: [Server, Server], count: numb
   await Promise.all(Array.from({ length: atOnce }, lane));
   t.comment(`seeds ${SEED} to ${SEED + count - 1}`);
   t.ok(t.passing(), `${count} interleavings from seed ${SEED}`);
-  for (const { app } of servers) await until('all who left are forgotten', () => app.openStreams() === 0, PATIENCE_MS);
+  for (const { app } of servers) await until('all who left are forgotten', () => app.openStreams() === 0);
 }
 
 t.test('no event is lost over 200 interleavings of attach, list and append on two replicas', async (t) => {

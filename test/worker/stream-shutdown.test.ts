@@ -6,12 +6,12 @@ import { checkRefusal } from '../support/wire.ts';
 
 const as = OPERATOR_KEY;
 
-t.test('draining ends streams within a second, complete, and begins none', async (t) => {
-  const { app, call, environment, url } = await testServer(t);
+t.test('draining ends streams at once, complete, and begins none', async (t) => {
+  const { app, call, environment, url } = await testServer(t, { streaming: { tickMs: 3_600_000 } }); // by nothing else
   const { id } = (await call('POST', '/v1/sessions', { as, body: { environment_id: environment.id } })).json;
   const streams = await Promise.all(Array.from({ length: 10 }, () => openStream(t, url, id)));
   app.drain();
-  await until('their end', () => streams.every(({ state }) => state() !== 'open'), 1_000);
+  await until('their end', () => streams.every(({ state }) => state() !== 'open'));
   for (const stream of streams) t.strictSame([stream.state(), stream.rest()], ['ended', '']);
   t.equal(app.openStreams(), 0);
   checkRefusal(t, await call('GET', `/v1/sessions/${id}/events/stream`, { as }), 503, 'one that comes late');
@@ -19,7 +19,8 @@ t.test('draining ends streams within a second, complete, and begins none', async
 
 for (const kind of ['that read', 'some of which have stopped to read'] as const) {
   t.test(`a server with 50 streams ${kind} ends by SIGTERM well within its grace`, async (t) => {
-    const graceSeconds = kind === 'that read' ? 15 : 3;
+    // Where nobody is waited for far longer than a busy machine takes.
+    const graceSeconds = kind === 'that read' ? 120 : 3;
     const server = await startMain(t, {
       DATABASE_URL: await freshDatabase(t),
       LEASEHOLD_API_KEY: OPERATOR_KEY,
@@ -43,14 +44,15 @@ for (const kind of ['that read', 'some of which have stopped to read'] as const)
       t.equal(status, 200);
     }
     const reading = streams.filter((stream) => !stalled.includes(stream));
-    await until('the readers to have it', () => reading.every((stream) => stream.events().length === 2), 20_000);
+    await until('the readers to have it', () => reading.every((stream) => stream.events().length === 2));
 
     const began = performance.now();
     server.child.kill('SIGTERM');
-    await until('the end of those who read', () => reading.every(({ state }) => state() !== 'open'), 5_000);
+    await until('the end of those who read', () => reading.every(({ state }) => state() !== 'open'));
     for (const stream of reading) t.strictSame([stream.state(), stream.rest()], ['ended', '']);
     t.strictSame(await server.ended(), { code: 0, signal: null });
     const tookMs = performance.now() - began;
-    t.ok(tookMs < (stalled.length > 0 ? graceSeconds * 1_000 + 2_000 : 5_000), `${tookMs} ms`);
+    // Whoever does not read is cut after 30 s where nothing ends sooner.
+    t.ok(tookMs < (stalled.length > 0 ? 25_000 : (graceSeconds * 1_000) / 2), `${tookMs} ms`);
   });
 }

@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import type { Config } from '../../config.ts';
 import { type Database, openDatabase } from '../../db/connect.ts';
 import { schemaStatus } from '../../db/migrate.ts';
-import { clockCheck } from './clock.ts';
+import { clockCheck, offsetOf } from './clock.ts';
 import { type Check, fail, ok, saying, skip, warn } from './check.ts';
 import type { Examined } from './server.ts';
 
@@ -27,14 +27,17 @@ export async function* examineDatabase(config: Config | undefined, server: Exami
         (extract(epoch from clock_timestamp()) * 1000)::double precision as "nowMs"`;
     const [found] = await database.rows(statement);
     if (found === undefined) return;
-    const aheadMs = found.nowMs - (startedAt + Date.now()) / 2;
+    const clock = offsetOf(found.nowMs, startedAt, Date.now());
     if (found.number < POSTGRES_MIN) {
       yield fail(name, `Postgres ${found.version} is too old`, 'Leasehold needs Postgres 14 or later');
       return;
     }
     yield ok(name, `reached, Postgres ${found.version}`);
-    yield clockCheck('database clock', aheadMs);
-    if (server.aheadMs !== undefined) yield clockCheck('server and database clocks', server.aheadMs - aheadMs);
+    yield clockCheck('database clock', clock);
+    if (server.clock !== undefined) {
+      const aheadMs = server.clock.aheadMs - clock.aheadMs;
+      yield clockCheck('server and database clocks', { aheadMs, unsureMs: server.clock.unsureMs + clock.unsureMs });
+    }
     yield await migrations(database);
     yield await notifications(config.databaseUrl, config.listenDatabaseUrl);
   } catch (error) {
