@@ -8,7 +8,7 @@ import { createListeners } from './dispatch/listeners.ts';
 import { createNotifier } from './dispatch/notifier.ts';
 import { createRefusals } from './dispatch/refusals.ts';
 import { createSightings } from './dispatch/sightings.ts';
-import { createProcessLane } from './process/lane.ts';
+import { createProcessLane, type ProcessLane } from './process/lane.ts';
 import { type Enqueued, type EnqueueRequest, enqueue, enqueueAll, offeredOf } from './queue/enqueue.ts';
 import { mintId } from './queue/ids.ts';
 import { checkRef, type Offered, type TraceContext, topicOf, type WorkRef } from './queue/items.ts';
@@ -19,9 +19,9 @@ import { putBack } from './queue/put-back.ts';
 import { recordRefusals } from './queue/refusals.ts';
 import { DEFAULT_SETTINGS, type QueueSettings } from './queue/settings.ts';
 import { recordSightings } from './queue/sightings.ts';
-import { createReads } from './reads.ts';
-import { createSetCalls } from './set-calls.ts';
-import { createSingleCalls } from './single-calls.ts';
+import { createReads, type Reads } from './reads.ts';
+import { createSetCalls, type SetCalls } from './set-calls.ts';
+import { createSingleCalls, type SingleCalls } from './single-calls.ts';
 import { createUpkeep } from './upkeep.ts';
 
 export type QueueOptions = {
@@ -122,11 +122,15 @@ export function createQueue({
 
   const singleCalls = createSingleCalls({ database, settings, wake });
 
-  return {
+  // By their names: of what is spread into a literal the package's types would lose the docstrings.
+  const others: ProcessLane & SingleCalls & SetCalls & Reads = {
     ...lane,
     ...singleCalls,
     ...createSetCalls({ database, settings, wake, hint }),
     ...createReads({ database, sightings, refusals }),
+  };
+
+  return Object.assign(others, {
     settings,
 
     /**
@@ -242,7 +246,7 @@ export function createQueue({
       await notifier.close();
       await Promise.all([sightings.flush(), refusals.flush()]);
     },
-  };
+  });
 }
 
 export type Queue = ReturnType<typeof createQueue>;

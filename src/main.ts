@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { type Logger, pino } from 'pino';
 import pretty from 'pino-pretty';
-import { type Command, type RunnerCommand, UsageError, type WorkerCommand } from './cli/command.ts';
+import { type Command, FailedError, type RunnerCommand, UsageError, type WorkerCommand } from './cli/command.ts';
 import { sayingOf } from './cli/failures.ts';
 import { helpHint, parseCommand } from './cli/program.ts';
 import { runRunner } from './cli/run-runner.ts';
@@ -166,6 +166,7 @@ const isListening = (error: Error): boolean => 'syscall' in error && error.sysca
 const isOperators = (error: unknown): boolean =>
   error instanceof DatabaseUnavailable ||
   error instanceof ControlError ||
+  error instanceof FailedError ||
   (error instanceof Error && isListening(error));
 
 /** What an operator can act on: the innermost cause, and the variable that it is about. */

@@ -66,3 +66,5 @@ export function createReads({
     },
   };
 }
+
+export interface Reads extends ReturnType<typeof createReads> {}

@@ -48,3 +48,5 @@ export function createSetCalls({
     },
   };
 }
+
+export interface SetCalls extends ReturnType<typeof createSetCalls> {}

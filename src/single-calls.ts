@@ -108,6 +108,8 @@ export function createSingleCalls({
   };
 }
 
+export interface SingleCalls extends ReturnType<typeof createSingleCalls> {}
+
 type Outcomes = (Enqueued | QueueError | typeof HELD)[];
 
 async function enqueueSet(database: Database, calls: readonly EnqueueCall[], isAlone: boolean): Promise<Outcomes> {

@@ -60,6 +60,16 @@ t.test('the package works where there is nothing else', async (t) => {
   const database = await freshDatabase(t);
   cpSync(join(ROOT, 'test/support/package-user.ts'), join(user, 'user.ts'));
 
+  await t.test('its types say of the verbs what they refuse', async (t) => {
+    const types = ['create-queue', 'single-calls', 'set-calls', 'reads']
+      .map((name) => readFileSync(join(home, 'dist', 'src', `${name}.d.ts`), 'utf8'))
+      .join('');
+    for (const verb of ['enqueue', 'poll', 'ack', 'heartbeat', 'stop', 'release', 'reportOutcome', 'list', 'stats']) {
+      t.match(types, new RegExp(`\\*/\n    ${verb}[(:]`), verb);
+      t.notMatch(types, new RegExp(`[;{]\n    ${verb}[(:]`), `${verb}, nowhere without`);
+    }
+  });
+
   await t.test('it holds what it is for, and what it imports is what it depends on', async (t) => {
     const outside = files.filter((file) => !/^dist\/(src|migrations)\/.*\.(js|d\.ts)$/.test(file)).sort();
     const texts = ['CHANGELOG.md', 'LICENSE', 'README.md'];

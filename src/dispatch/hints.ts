@@ -15,6 +15,12 @@ export const hintTopic = (environmentId: string, hint: Hint): string =>
 /** Who wants to be told the hints of an environment, in this process. */
 export function createHints() {
   const byEnvironment = new Map<string, Set<(hint: Hint) => void>>();
+
+  /** All who listen now; whoever leaves because another was told is told no more, and whoever comes then not yet. */
+  function tellAll(here: ReadonlySet<(hint: Hint) => void>, hint: Hint): void {
+    for (const listener of [...here]) if (here.has(listener)) listener(hint);
+  }
+
   return {
     /** Answers what ends it. */
     listen(environmentId: string, listener: (hint: Hint) => void): () => void {
@@ -33,13 +39,12 @@ export function createHints() {
       const told = parse(topic);
       if (told === undefined) return;
       const [environmentId, hint] = told;
-      for (const listener of byEnvironment.get(environmentId) ?? []) listener(hint);
+      tellAll(byEnvironment.get(environmentId) ?? new Set(), hint);
     },
 
     /** Tells everybody that others' hints may have been lost. */
     tellMissed(): void {
-      for (const listener of [...byEnvironment.values()].flatMap((here) => [...here]))
-        listener({ type: 'hints_missed' });
+      for (const here of [...byEnvironment.values()]) tellAll(here, { type: 'hints_missed' });
     },
   };
 }

@@ -19,10 +19,14 @@ export type Assignment = {
   readonly traceContext: TraceContext | null;
 };
 
-/** Whoever had begun `w` let its lease lapse, in either lane: a reservation that nobody acknowledged was not begun. */
+/**
+ * Whoever had begun `w` let its lease lapse, in either lane: a reservation that nobody acknowledged was not begun. Also whoever holds it still, or
+ * gave it back: it was acknowledged once more after the sweep.
+ */
 export const wasBegun = ({ handOuts }: TableNames, w: RawBuilder<unknown>): RawBuilder<unknown> => sql`(
-        ${w}.hand_over_count > 0 or exists (
-          select from ${handOuts} h where h.item_seq = ${w}.seq and h.reason in ('startup_lease_lapsed', 'lease_lapsed')
+        ${w}.hand_over_count > 0 or ${w}.lapsed_state is not null or exists (
+          select from ${handOuts} h where h.item_seq = ${w}.seq and (h.reason in ('startup_lease_lapsed', 'lease_lapsed')
+            or (h.reason in ('released', 'failed') and h.lapsed_at is not null))
         )
       )`;
 

@@ -37,7 +37,7 @@ export const isPresent = (ref: HolderRef): RawBuilder<unknown> =>
 export const isLive = sql`(w.lease_expires_at > clock_timestamp()) is true`;
 
 /** What of a hand-out `w` goes to its record when it ends before the item. */
-export const handOutSource = sql`w.id, w.environment_id, w.worker_id, w.sessions_token_hash, w.handed_out_at, ${handOutReached('w')}`;
+export const handOutSource = sql`w.id, w.environment_id, w.worker_id, w.sessions_token_hash, w.handed_out_at, ${handOutReached('w')}, w.lapsed_at`;
 
 /**
  * Two parts of a statement's `with`: what of `current` (seq, decision and `handOutSource`) is decided to be queued goes back under a new id, its hand-out
@@ -50,9 +50,9 @@ export const givenBack = (
 ): RawBuilder<unknown> => sql`
   superseded as (
     insert into ${handOuts} (work_id, item_seq, environment_id, worker_id, sessions_token_hash, handed_out_at,
-      acknowledged_at, started_at, last_heartbeat, reason)
+      acknowledged_at, started_at, last_heartbeat, lapsed_at, reason)
     select c.id, c.seq, c.environment_id, c.worker_id, c.sessions_token_hash, c.handed_out_at,
-      c.acknowledged_at, c.started_at, c.last_heartbeat, ${sql.lit(reason)}
+      c.acknowledged_at, c.started_at, c.last_heartbeat, c.lapsed_at, ${sql.lit(reason)}
     from current c where c.decision = 'queued'
   ), given_back as (
     update ${workItems} w

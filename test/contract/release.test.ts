@@ -2,8 +2,8 @@ import { sql } from 'kysely';
 import t from 'tap';
 import { introspect } from '../../src/control/introspect.ts';
 import { ENGINES, lapse, OPERATOR_KEY, rowOf, testServer } from '../support/harness.ts';
-import { newBench } from '../support/held.ts';
-import { type RowName, rowBySeq } from '../support/places.ts';
+import { type Bench, type Held, newBench } from '../support/held.ts';
+import { type RowName, rowBySeq, setLease } from '../support/places.ts';
 import { checkRefusal } from '../support/wire.ts';
 
 const LIVE: readonly RowName[] = ['queued, reservation live', 'starting, lease live', 'active, lease live'];
@@ -47,6 +47,33 @@ for (const engine of ENGINES) {
         t.equal(handOuts[0].acknowledged_at === null, row === 'queued, reservation live');
         t.equal(handOuts[0].started_at === null, row !== 'active, lease live');
         t.equal(again.json.environment_id, environment.id);
+      });
+    }
+
+    for (const [end, given] of [
+      ['released', (held: Held, { holder }: Bench) => holder(held).release()],
+      ['failed', (held: Held, { holder }: Bench) => holder(held).report({ status: 'failed' })],
+    ] as const) {
+      t.test(`what lapsed at work, was acked once more, and ${end}, is told as begun from its lapse on`, async (t) => {
+        const bench = await newBench(server);
+        const { enqueue, take, ack, input, history, place } = bench;
+        await enqueue('session');
+        const held = await take();
+        const isReclaimed = async (id: string) => (await input(id)).json.is_reclaimed;
+        t.equal(await isReclaimed(held.id), false);
+        await setLease(place, held.id, -60);
+        await server.queue.sweep();
+        await ack(held.id);
+        t.equal(await isReclaimed(held.id), true, 'to its holder, who may have been started anew');
+        t.equal((await given(held, bench)).status, 200);
+        const { names } = database;
+        await database.rows(sql`update ${names.workItems} set not_before = null where environment_id = ${bench.id}`);
+        const next = await take();
+        t.equal(await isReclaimed(next.id), true, 'to the next one');
+        t.match((await history(next.id)).hand_outs[0], { outcome: end, lapsed_at: String });
+        t.equal((await given(next, bench)).status, 200);
+        await database.rows(sql`update ${names.workItems} set not_before = null where environment_id = ${bench.id}`);
+        t.equal(await isReclaimed((await take()).id), true, 'and to who comes after that');
       });
     }
 

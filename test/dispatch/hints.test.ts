@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import t from 'tap';
 import { createQueue } from '../../src/create-queue.ts';
-import type { Hint } from '../../src/dispatch/hints.ts';
+import { createHints, type Hint, hintTopic } from '../../src/dispatch/hints.ts';
 import { testDatabase, until } from '../support/harness.ts';
 import { replicas } from '../support/interleave.ts';
 
@@ -48,3 +48,33 @@ t.test('a notification that is no hint harms nobody', async (t) => {
   await until('what came after was heard', () => told.length > 0);
   t.same(told, [RELEASED]);
 });
+
+for (const [what, tell, hint] of [
+  ['a hint', (hints) => hints.tell(hintTopic('environment', RELEASED)), RELEASED],
+  ['that some were missed', (hints) => hints.tellMissed(), { type: 'hints_missed' }],
+] as const satisfies readonly [string, (hints: ReturnType<typeof createHints>) => void, Hint][]) {
+  t.test(`who is told ${what} may leave, take others along, and come back: each is told once`, async (t) => {
+    const hints = createHints();
+    const told: [string, Hint][] = [];
+    const LISTENS_MAX = 10;
+    const listenOnce = (name: string, listens = 1) => {
+      const leave = hints.listen('environment', (given) => {
+        told.push([name, given]);
+        leave();
+        if (name === 'first') leaveWithFirst();
+        if (listens < LISTENS_MAX) listenOnce(name, listens + 1);
+      });
+      return leave;
+    };
+    listenOnce('first');
+    listenOnce('second');
+    const leaveWithFirst = hints.listen('environment', (given) => told.push(['taken along', given]));
+    tell(hints);
+    t.same(told, [
+      ['first', hint],
+      ['second', hint],
+    ]);
+    tell(hints);
+    t.equal(told.length, 4, 'and once more the next time');
+  });
+}

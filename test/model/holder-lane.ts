@@ -26,6 +26,7 @@ export function giveBack<HandOut>(
 ): void {
   item.oldIds.push(item.id);
   item.handedBack.set(by, end);
+  if (item.isSwept) item.wasBegun = true;
   requeue(item);
   item.handOutCount -= 1;
   Object.assign(item, {

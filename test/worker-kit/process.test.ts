@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { sql } from 'kysely';
 import t, { type Test } from 'tap';
-import { lapse, type Server, testServer, until } from '../support/harness.ts';
+import { lapse, OPERATOR_KEY, type Server, testServer, until } from '../support/harness.ts';
 import { runLeasehold, testFolder } from '../support/process.ts';
 
 const HANDLERS = join(import.meta.dirname, 'handlers.ts');
@@ -67,9 +67,15 @@ t.test('by SIGTERM it gives back what it cannot finish within the grace, and exi
   t.match(await rowOf(server, 'session'), { state: 'queued', outcome: null, attempt: 1 });
 });
 
-t.test('a key that is not one ends it with 1 and what the server said', async (t) => {
-  const { worker } = await place(t);
-  const { ended, output } = worker('--key', 'unknown');
-  t.match(await ended(), { code: 1 });
-  t.match(output(), /could not run: ANTHROPIC_ENVIRONMENT_KEY: the credential is missing, unknown/);
-});
+for (const [key, message] of [
+  ['unknown', 'ANTHROPIC_ENVIRONMENT_KEY: the credential is missing, unknown'],
+  [OPERATOR_KEY, 'ANTHROPIC_ENVIRONMENT_KEY, or --key: key must be an environment key, not an API key'],
+] as const) {
+  t.test(`a key that is not one for it (${key}) ends it with 1 and why, without a stack of ours`, async (t) => {
+    const { worker } = await place(t);
+    const { ended, output } = worker('--key', key);
+    t.match(await ended(), { code: 1 });
+    t.match(output(), `could not run: ${message}`);
+    t.notMatch(output(), /"stack"/);
+  });
+}
